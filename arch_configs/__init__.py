@@ -1,0 +1,1 @@
+"""Shipped architectures and energy tables, as YAML files (see README.md)."""

@@ -1,0 +1,82 @@
+"""The one place where compiled code is declared: a typed `numba.njit` with the project's options.
+
+Numba keys its on-disk cache on the file of the compiled function alone, so a caller keeps the machine code of an *old*
+callee when only the callee's file changed, and would return last week's numbers. `drop_stale_cache` therefore
+compares a stamp of all our sources with the one the cache was made under, and empties the cache when they differ.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_STAMP = "sources.stamp"
+
+
+def jit(function: F) -> F:
+    """Compile `function` with numba: cached on disk, releasing the GIL, no fastmath.
+
+    Parameters
+    ----------
+    function
+        A function of numbers, arrays and named tuples only.
+
+    Returns
+    -------
+    F
+        The compiled dispatcher, typed as the plain function.
+    """
+    return cast(F, numba.njit(cache=True, nogil=True)(function))
+
+
+def leaf(function: F) -> F:
+    """Compile `function` like `jit`, without reference counting of its arrays.
+
+    Every array argument of a compiled function costs two atomic operations per call; where calls are as short as one
+    instruction's timing, they are nine tenths of the time (316 against 14 ns an instruction in the event kernel). A
+    leaf may read and write the arrays it is given, and slice them, but must neither allocate nor return one.
+    """
+    return cast(F, numba.njit(cache=True, nogil=True, _nrt=False)(function))
+
+
+def _source_stamp(folders: list[Path]) -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for folder in folders:
+        for path in sorted(folder.glob("*.py")):
+            stat = path.stat()
+            digest.update(f"{path}:{stat.st_mtime_ns}:{stat.st_size}".encode())
+    return digest.hexdigest()
+
+
+def drop_stale_cache(folders: list[Path]) -> bool:
+    """Remove the compiled cache of `folders` if any of their sources changed since it was written.
+
+    Parameters
+    ----------
+    folders
+        Package folders that hold compiled functions; the stamp lives in the first one's `__pycache__`.
+
+    Returns
+    -------
+    bool
+        True if a stale cache was dropped. A folder that cannot be written is left alone: numba then keeps its cache
+        elsewhere, and its own per-file check is all there is.
+    """
+    stamp_file = folders[0] / "__pycache__" / _STAMP
+    stamp = _source_stamp(folders)
+    try:
+        if stamp_file.is_file() and stamp_file.read_text() == stamp:
+            return False
+        for folder in folders:
+            for pattern in ("*.nbi", "*.nbc"):
+                for cached in (folder / "__pycache__").glob(pattern):
+                    cached.unlink(missing_ok=True)
+        stamp_file.parent.mkdir(exist_ok=True)
+        stamp_file.write_text(stamp)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,183 @@
+"""Dataflows: pure functions from arch, workload and tiling to a schedule; each stands in a file of its own.
+
+`build_schedule` is the entry: it checks, packs, calls the compiled emission and wraps what comes back.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mas_sim.arch import Arch
+from mas_sim.costs import pack_problem, pack_softmax
+from mas_sim.dataflows import _dispatch
+from mas_sim.dataflows._emission import make_book
+from mas_sim.dataflows._plan import active_core_count, cost_table, kind_bases, make_grid
+from mas_sim.errors import ScheduleError, TilingError, nearest
+from mas_sim.schedule import FIELDS, SLOT_BYTES, SLOT_TENSOR, TENSOR_NAMES, Schedule
+from mas_sim.tiling import Tiling
+from mas_sim.workload import Workload
+
+MAX_INSTRUCTIONS = 1 << 24
+"""Longest schedule that is built (16.8 million instructions, 1 GiB)."""
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """What the rest of the package needs to know of a dataflow.
+
+    Attributes
+    ----------
+    number
+        Its place in the compiled dispatch.
+    score_buffers
+        Legal numbers of row blocks (or tiles) of C and P in L1.
+    """
+
+    name: str
+    number: int
+    score_buffers: tuple[int, ...]
+    summary: str
+
+
+DATAFLOWS = {
+    flow.name: flow
+    for flow in (
+        Dataflow("layer_wise", _dispatch.LAYER_WISE, (1, 2), "three separate passes, C and P through DRAM"),
+        Dataflow("flat", _dispatch.FLAT, (1,), "fused by row blocks, in sequence: C_i, P_i, O_i"),
+        Dataflow("mas", _dispatch.MAS, (2, 3), "two streams: MAC does C_r and O_{r-2} while VEC does P_{r-1}"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """L1 bytes that a schedule needs, buffers of every depth counted.
+
+    Attributes
+    ----------
+    core_bytes
+        Span of one core's buffers.
+    active_cores
+        Cores that have work.
+    total_bytes
+        Bytes in the fullest L1: of all active cores if it is shared, of one if it is private.
+    capacity_bytes
+        What that L1 holds.
+    by_tensor
+        Bytes of each tensor's buffers on one core, all depths.
+    """
+
+    core_bytes: int
+    active_cores: int
+    total_bytes: int
+    capacity_bytes: int
+    by_tensor: dict[str, int]
+
+    @property
+    def over_bytes(self) -> int:
+        """Bytes by which it does not fit; 0 if it fits."""
+        return max(0, self.total_bytes - self.capacity_bytes)
+
+
+def get_dataflow(name: str) -> Dataflow:
+    """Return the dataflow of that name.
+
+    Raises
+    ------
+    ScheduleError
+        If there is none; names the nearest.
+    """
+    if name not in DATAFLOWS:
+        near = nearest(name, list(DATAFLOWS))
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise ScheduleError(f"no dataflow is called {name!r} (there are {', '.join(DATAFLOWS)}){hint}")
+    return DATAFLOWS[name]
+
+
+def legal_tiling(dataflow: str, workload: Workload, tiling: Tiling) -> Tiling:
+    """Return the tiling clipped to the workload, with a dataflow's only legal choice filled in.
+
+    Raises
+    ------
+    TilingError
+        If a field is out of its range, or the dataflow cannot work with that many score buffers.
+    """
+    flow = get_dataflow(dataflow)
+    tiling.check()
+    tiling = tiling.clipped(workload)
+    if len(flow.score_buffers) == 1:
+        return replace(tiling, score_buffers=flow.score_buffers[0])
+    if tiling.score_buffers not in flow.score_buffers:
+        legal = " or ".join(map(str, flow.score_buffers))
+        raise TilingError(f"score_buffers of {dataflow} must be {legal} (got {tiling.score_buffers})")
+    return tiling
+
+
+def footprint(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> Footprint:
+    """L1 bytes that the dataflow needs for a tiling, whether or not they fit.
+
+    Raises
+    ------
+    TilingError
+        If the tiling is out of range.
+    """
+    tiling = legal_tiling(dataflow, workload, tiling)
+    p, t = pack_problem(arch, workload), tiling.pack()
+    slots, _ = _dispatch.plan_slots(get_dataflow(dataflow).number, p, t, make_grid(p, t))
+    core_bytes, active = int(_dispatch.span_bytes(slots)), int(active_core_count(p, t))
+    by_tensor: dict[str, int] = {}
+    for row in slots:
+        name = TENSOR_NAMES[int(row[SLOT_TENSOR])]
+        by_tensor[name] = by_tensor.get(name, 0) + int(row[SLOT_BYTES])
+    total = core_bytes * (active if arch.l1.shared else 1)
+    return Footprint(core_bytes, active, total, arch.l1.capacity_bytes, by_tensor)
+
+
+def build_schedule(
+    dataflow: str, arch: Arch, workload: Workload, tiling: Tiling, *, allow_overfull: bool = False
+) -> Schedule:
+    """Write the schedule of a dataflow.
+
+    Parameters
+    ----------
+    allow_overfull
+        Build it although it does not fit L1 (`audit` will say so); for studies and tests.
+
+    Raises
+    ------
+    TilingError
+        If a field is out of range, or the tiling does not fit L1 (says by how many bytes, and what takes them).
+    ScheduleError
+        If there is no such dataflow, or the schedule would be longer than `MAX_INSTRUCTIONS`.
+    """
+    flow = get_dataflow(dataflow)
+    tiling = legal_tiling(dataflow, workload, tiling)
+    need = footprint(dataflow, arch, workload, tiling)
+    if need.over_bytes and not allow_overfull:
+        parts = ", ".join(f"{name} {size:,}" for name, size in need.by_tensor.items())
+        raise TilingError(
+            f"{dataflow} does not fit L1 by {need.over_bytes:,} bytes: needs {need.total_bytes:,} of "
+            f"{need.capacity_bytes:,} on {need.active_cores} active core(s); bytes of one core's buffers: {parts}",
+            over_bytes=need.over_bytes,
+        )
+    p, t, passes = pack_problem(arch, workload), tiling.pack(), pack_softmax(arch)
+    work = tiling.groups(workload) * tiling.row_blocks(workload) * tiling.kv_tiles(workload)
+    if work > MAX_INSTRUCTIONS:
+        raise ScheduleError(
+            f"this tiling needs more than {work:,} instructions; the limit is {MAX_INSTRUCTIONS:,}: use larger tiles"
+        )
+    grid = make_grid(p, t)
+    bound = int(_dispatch.instruction_bound(flow.number, grid, passes.shape[0]))
+    if bound > MAX_INSTRUCTIONS:
+        raise ScheduleError(
+            f"this tiling needs about {bound:,} instructions; the limit is {MAX_INSTRUCTIONS:,}: use larger tiles"
+        )
+    kinds = kind_bases(grid, passes.shape[0])
+    costs = cost_table(p, t, passes, grid, kinds, flow.number == _dispatch.LAYER_WISE)
+    slots, places = _dispatch.plan_slots(flow.number, p, t, grid)
+    code = np.empty((bound, FIELDS), np.int32)
+    book = make_book(p, t, kinds, costs.shape[0], grid, slots.shape[0], places)
+    n = _dispatch.emit(flow.number, code, book, slots.shape[0])
+    return Schedule(
+        dataflow, arch, workload, tiling, code[:n], costs, slots, grid, int(active_core_count(p, t))
+    )

@@ -1,0 +1,174 @@
+"""Layer-wise attention: three separate passes, with C and P through DRAM.
+
+Pass 1 computes all tiles of C = Q K^T and stores them; pass 2 loads row blocks of C, applies softmax, stores P; pass 3 loads the
+tiles of P and computes O = P V. A pass starts when the one before has ended on its core, as three kernels would, and so L1
+is laid out anew for each. Within a pass, transfers and computation overlap as far as the buffers allow.
+"""
+
+from mas_sim._jit import leaf
+from mas_sim.costs import P_E, P_ELEMENT, P_F, ceil_div
+from mas_sim.dataflows._emission import (
+    BK_BASE,
+    BK_FIRST,
+    BK_KINDS,
+    BK_LAST,
+    BK_N,
+    BK_ROW_BLOCKS,
+    BK_ROWS,
+    BK_T,
+    PLACE_P_TILE,
+    ROW_CLASS,
+    ROW_FIELDS,
+    begin_pass,
+    edge_flags,
+    fetch_kv,
+    fetch_q,
+    first_tile,
+    issue,
+    link_pass,
+    ragged_kv,
+    row_kind,
+    softmax,
+    tile_at,
+)
+from mas_sim.dataflows._plan import (
+    KB_LOAD_C,
+    KB_LOAD_P,
+    KB_PV,
+    KB_QK,
+    KB_ROW_CLASSES,
+    KB_STORE_C,
+    KB_STORE_O,
+    KB_STORE_P,
+    PV_VARIANTS,
+    add_kv_slots,
+    add_slots,
+    group_heads,
+    output_bytes,
+    stats_bytes,
+)
+from mas_sim.schedule import (
+    LOAD,
+    MAC,
+    OP_LOAD_C,
+    OP_LOAD_P,
+    OP_PV,
+    OP_QK,
+    OP_STORE_C,
+    OP_STORE_O,
+    OP_STORE_P,
+    STORE,
+    T_K,
+    T_O,
+    T_Q,
+    T_S,
+    T_STATS,
+    T_TILE,
+    T_V,
+    CodeArray,
+    IntArray,
+)
+from mas_sim.tiling import (
+    TL_K_BUFFERS,
+    TL_K_RESIDENT,
+    TL_KV,
+    TL_O_BUFFERS,
+    TL_Q,
+    TL_Q_BUFFERS,
+    TL_SCORE_BUFFERS,
+    TL_V_BUFFERS,
+    TL_V_RESIDENT,
+)
+
+
+@leaf
+def plan(p: IntArray, t: IntArray, row_length: int, slots: IntArray, places: IntArray) -> int:
+    """Lay out one core's L1, each pass from offset 0, and return the number of slots."""
+    heads = group_heads(p, t)
+    q_bytes = heads * t[TL_Q] * p[P_E] * p[P_ELEMENT]
+    tile_bytes = heads * t[TL_Q] * t[TL_KV] * p[P_ELEMENT]
+    row_bytes = heads * t[TL_Q] * row_length * p[P_ELEMENT]
+    tiles = ceil_div(row_length, t[TL_KV])
+    n, offset = add_slots(slots, 0, 0, T_Q, t[TL_Q_BUFFERS], q_bytes)
+    places[T_K] = n
+    n, offset = add_kv_slots(slots, n, offset, T_K, t[TL_K_RESIDENT], t[TL_K_BUFFERS], p[P_E], p, t)
+    places[T_TILE] = n
+    n, offset = add_slots(slots, n, offset, T_TILE, t[TL_SCORE_BUFFERS], tile_bytes)
+    places[T_S] = n
+    n, offset = add_slots(slots, n, 0, T_S, t[TL_SCORE_BUFFERS], row_bytes)
+    places[T_STATS] = n
+    n, offset = add_slots(slots, n, offset, T_STATS, 1, stats_bytes(p, heads, t[TL_Q]))
+    places[PLACE_P_TILE] = n
+    n, offset = add_slots(slots, n, 0, T_TILE, t[TL_SCORE_BUFFERS], tile_bytes)
+    places[T_V] = n
+    n, offset = add_kv_slots(slots, n, offset, T_V, t[TL_V_RESIDENT], t[TL_V_BUFFERS], p[P_F], p, t)
+    places[T_O] = n
+    size = output_bytes(p, heads, t[TL_Q], tiles)
+    n, offset = add_slots(slots, n, offset, T_O, t[TL_O_BUFFERS], size)
+    return n
+
+
+@leaf
+def _scores_pass(code: CodeArray, book: IntArray) -> None:
+    done = 0
+    for item in range(book[BK_FIRST], book[BK_LAST]):
+        g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
+        q_slot = fetch_q(code, book, item - book[BK_FIRST], g, i)
+        row = row_kind(book, g, i) * 2
+        first = first_tile(book, i)
+        for at in range(first, first_tile(book, i + 1)):
+            j = tile_at(book, at)
+            k_slot = fetch_kv(code, book, 0, g, i, j)
+            slot = book[BK_BASE + T_TILE] + done % book[BK_T + TL_SCORE_BUFFERS]
+            kind = row + ragged_kv(book, j)
+            qk, store = book[BK_KINDS + KB_QK] + kind, book[BK_KINDS + KB_STORE_C] + kind
+            issue(code, book, OP_QK, MAC, qk, slot, q_slot, k_slot, g, i, j, at - first, 3)
+            issue(code, book, OP_STORE_C, STORE, store, -1, slot, -1, g, i, j, at - first, 3)
+            done += 1
+
+
+@leaf
+def _softmax_pass(code: CodeArray, book: IntArray) -> None:
+    for item in range(book[BK_FIRST], book[BK_LAST]):
+        g, i, place = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS], item - book[BK_FIRST]
+        kind = row_kind(book, g, i) * book[BK_KINDS + KB_ROW_CLASSES]
+        kind += book[book[BK_ROWS] + i * ROW_FIELDS + ROW_CLASS]
+        slot = book[BK_BASE + T_S] + place % book[BK_T + TL_SCORE_BUFFERS]
+        issue(code, book, OP_LOAD_C, LOAD, book[BK_KINDS + KB_LOAD_C] + kind, slot, -1, -1, g, i, 0, 0, 3)
+        softmax(code, book, place)
+        issue(code, book, OP_STORE_P, STORE, book[BK_KINDS + KB_STORE_P] + kind, -1, slot, -1, g, i, 0, 0, 3)
+
+
+@leaf
+def _output_pass(code: CodeArray, book: IntArray) -> None:
+    done = 0
+    for item in range(book[BK_FIRST], book[BK_LAST]):
+        g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
+        o_slot = book[BK_BASE + T_O] + (item - book[BK_FIRST]) % book[BK_T + TL_O_BUFFERS]
+        row = row_kind(book, g, i)
+        first, last = first_tile(book, i), first_tile(book, i + 1)
+        for at in range(first, last):
+            j = tile_at(book, at)
+            slot = book[BK_BASE + PLACE_P_TILE] + done % book[BK_T + TL_SCORE_BUFFERS]
+            kind = row * 2 + ragged_kv(book, j)
+            load = book[BK_KINDS + KB_LOAD_P] + kind
+            issue(code, book, OP_LOAD_P, LOAD, load, slot, -1, -1, g, i, j, at - first, 3)
+            v_slot = fetch_kv(code, book, 1, g, i, j)
+            flags = edge_flags(at, first, last)
+            kind = book[BK_KINDS + KB_PV] + kind * PV_VARIANTS + flags
+            issue(code, book, OP_PV, MAC, kind, o_slot, slot, v_slot, g, i, j, at - first, flags)
+            done += 1
+        issue(code, book, OP_STORE_O, STORE, book[BK_KINDS + KB_STORE_O] + row, -1, o_slot, -1, g, i, 0, 0, 3)
+
+
+@leaf
+def emit_core(code: CodeArray, book: IntArray) -> None:
+    """Write the streams of one core: the three passes."""
+    start = book[BK_N]
+    _scores_pass(code, book)
+    second = begin_pass(book)
+    _softmax_pass(code, book)
+    link_pass(code, book, second, start)
+    third = begin_pass(book)
+    _output_pass(code, book)
+    link_pass(code, book, third, start)

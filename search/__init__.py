@@ -1,0 +1,1 @@
+"""Searching tilings: spaces, objectives and searchers over one dataflow on one arch and workload."""

@@ -1,0 +1,1 @@
+"""Shipped attention workloads, as YAML files (see README.md)."""
