@@ -4,52 +4,12 @@
 twin `reference.simulate_reference`.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mas_sim import _kernels
 from mas_sim.errors import ScheduleError
-from mas_sim.schedule import C_CYCLES, UNIT_NAMES, UNITS, IntArray, Schedule
-
-CAUSE_NAMES = ("mac", "vec", "load", "store", "channel", "buffer", "sync")
-"""Why a queue stood still: for the result of a unit, for the DRAM channel, for a buffer to be free, to synchronise."""
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """When everything happened.
-
-    Attributes
-    ----------
-    start, end : int64[n]
-        First cycle of each instruction, and the first cycle after it. A transfer starts when it gets the DRAM channel
-        and ends when its data has arrived, the DRAM latency after it left the channel.
-    channel_end : int64[n]
-        For a transfer, the first cycle at which the channel is free again; for others, `end`.
-    busy_cycles : int64[queues]
-        Cycles each queue worked (a DMA queue: issuing, or holding the channel).
-    stall_cycles : int64[queues, causes]
-        Cycles each queue stood still before its last instruction, by cause (`CAUSE_NAMES`). Busy and stall cycles add up to
-        the time at which the queue ran out of instructions.
-    cycles
-        When the last instruction ended.
-    """
-
-    start: IntArray
-    end: IntArray
-    channel_end: IntArray
-    busy_cycles: IntArray
-    stall_cycles: IntArray
-    cycles: int
-
-    def stalls_of(self, core: int, unit: int) -> dict[str, int]:
-        """Stall cycles of one queue by cause."""
-        return dict(zip(CAUSE_NAMES, self.stall_cycles[core * UNITS + unit].tolist(), strict=True))
-
-    def unit_busy_cycles(self, unit: int) -> int:
-        """Busy cycles of one unit, summed over the cores."""
-        return int(self.busy_cycles[unit::UNITS].sum())
+from mas_sim.schedule import C_CYCLES, UNIT_NAMES, IntArray, Schedule
+from mas_sim.timeline import CAUSE_NAMES, Timeline
 
 
 def timing_vector(schedule: Schedule) -> IntArray:

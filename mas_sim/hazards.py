@@ -1,0 +1,200 @@
+"""Does every read find the data that it expects? The search for hazards in a timeline, byte range by byte range.
+
+Slots of different tensors may overlap in address (a pass may lay L1 out anew), so accesses are cut into elementary
+ranges of addresses. In each, at the start of a read, the last write must have ended and have made the expected version;
+at the start of a write, all reads and writes before it must have ended. Those two rules find every hazard.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mas_sim.accesses import Accesses, Geometry, describe_version, event_ranks, list_accesses
+from mas_sim.schedule import IntArray, Schedule
+from mas_sim.simulator import Timeline
+
+
+def describe_when(schedule: Schedule, timeline: Timeline, index: int) -> str:
+    """Describe an instruction and the cycles it takes."""
+    return f"{schedule.describe(index)} in cycles {timeline.start[index]}..{timeline.end[index]}"
+
+
+class _Touches(NamedTuple):
+    """Accesses cut into elementary ranges of addresses, which no access covers in part; sorted by range, then by start.
+
+    Attributes
+    ----------
+    cell
+        The elementary range; int64[touches], like all.
+    access
+        Row in `Accesses`.
+    instruction, is_write, version
+        As there.
+    start, end
+        Places of the instruction's start and end in the order of events.
+    """
+
+    cell: IntArray
+    access: IntArray
+    instruction: IntArray
+    is_write: IntArray
+    version: IntArray
+    start: IntArray
+    end: IntArray
+
+
+def _cut(accesses: Accesses, start: IntArray, end: IntArray) -> _Touches:
+    """Cut accesses at every address where any of them begins or ends."""
+    borders = np.unique(np.concatenate([accesses.first, accesses.last]))
+    first, last = np.searchsorted(borders, accesses.first), np.searchsorted(borders, accesses.last)
+    count = last - first
+    access = np.repeat(np.arange(len(first)), count)
+    cell = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - first, count)
+    # An instruction that updates data in place reads it before it writes it.
+    key = (cell * (2 * len(start)) + start[accesses.instruction[access]]) * 2 + accesses.is_write[access]
+    order = np.argsort(key)
+    access = access[order]
+    instruction = accesses.instruction[access]
+    return _Touches(
+        cell[order], access, instruction, accesses.is_write[access], accesses.version[access],
+        start[instruction], end[instruction],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hazards:
+    """Reads and writes at the wrong time, each pair of instructions once.
+
+    Attributes
+    ----------
+    rows : int64[hazards, 3]
+        The instruction that comes too early or too late, the one that it collides with (-1: nobody), and the touch at
+        which it does so.
+    too_small : int64[...]
+        Accesses whose data is larger than their slot.
+    """
+
+    schedule: Schedule
+    timeline: Timeline
+    geometry: Geometry
+    accesses: Accesses
+    touches: _Touches
+    rows: IntArray
+    too_small: IntArray
+
+    def __len__(self) -> int:
+        """Return the number of hazards."""
+        return len(self.rows) + len(self.too_small)
+
+    def describe(self, index: int) -> str:
+        """Put one hazard into words."""
+        if index >= len(self.rows):
+            return self._describe_size(int(self.too_small[index - len(self.rows)]))
+        instruction, other, touch = (int(entry) for entry in self.rows[index])
+        if self.touches.is_write[touch]:
+            return self._describe_write(instruction, other, touch)
+        return self._describe_read(instruction, other, touch)
+
+    def _when(self, instruction: int) -> str:
+        return describe_when(self.schedule, self.timeline, instruction)
+
+    def _version(self, touch: int) -> str:
+        return describe_version(int(self.touches.version[touch]), self.schedule, self.geometry)
+
+    def _describe_size(self, access: int) -> str:
+        size = self.accesses.last[access] - self.accesses.first[access]
+        who = self.schedule.describe(int(self.accesses.instruction[access]))
+        what = describe_version(int(self.accesses.version[access]), self.schedule, self.geometry)
+        return f"slot too small: {who} needs {self.accesses.need[access]:,} bytes for {what}, its slot has {size:,}"
+
+    def _describe_write(self, instruction: int, other: int, touch: int) -> str:
+        both = f"{self._when(instruction)} writes {self._version(touch)} while {self._when(other)}"
+        if self._writes_here(other, touch):
+            return f"two writes at once: {both} writes the same bytes"
+        return f"buffer reused too early: {both} still reads what was there"
+
+    def _writes_here(self, instruction: int, touch: int) -> bool:
+        at = self._in_cell(touch)
+        return bool((self.touches.instruction[at] == instruction)[self.touches.is_write[at] > 0].any())
+
+    def _in_cell(self, touch: int) -> slice:
+        cell = self.touches.cell[touch]
+        first, last = np.searchsorted(self.touches.cell, [cell, cell + 1])
+        return slice(int(first), int(last))
+
+    def _describe_read(self, instruction: int, other: int, touch: int) -> str:
+        """Say which of three went wrong: the data comes later, has been overwritten, or never was there."""
+        at = self._in_cell(touch)
+        expected = self.touches.version[touch]
+        made = (self.touches.is_write[at] > 0) & (self.touches.version[at] == expected)
+        made &= self.touches.instruction[at] != instruction
+        who = f"{self._when(instruction)} reads {self._version(touch)}"
+        if not made.any():
+            found = "nothing was ever written there"
+            if other >= 0:
+                found = f"finds {self._found(other, at)}, written by {self._when(other)}"
+            return f"wrong data: {who}, but {found}"
+        if (self.touches.end[at][made] < self.touches.start[touch]).any():
+            return (
+                f"buffer reused too early: {who}, but by then {self._when(other)} writes {self._found(other, at)} there"
+            )
+        maker = int(self.touches.instruction[at][made][0])
+        return f"read too early: {who}, but {self._when(maker)} writes that"
+
+    def _found(self, writer: int, at: slice) -> str:
+        chosen = (self.touches.instruction[at] == writer) & (self.touches.is_write[at] > 0)
+        return self._version(at.start + int(np.flatnonzero(chosen)[0]))
+
+
+def find_hazards(schedule: Schedule, timeline: Timeline, geometry: Geometry) -> Hazards:
+    """Find every read that does not see the version it expects, and every write that disturbs a read or a write.
+
+    Parameters
+    ----------
+    schedule, timeline
+        What ran, and when.
+    geometry
+        Of the schedule; its instructions must have passed `accesses.malformed`.
+    """
+    accesses = list_accesses(schedule, geometry)
+    touches = _cut(accesses, *event_ranks(timeline))
+    n = len(touches.cell)
+    place = np.arange(n)
+    opens = np.ones(n, np.bool_)
+    opens[1:] = touches.cell[1:] != touches.cell[:-1]
+    cell_first = np.maximum.accumulate(np.where(opens, place, 0))
+
+    writes = touches.is_write > 0
+    last_write = _before(np.maximum.accumulate(np.where(writes, place, -1)))
+    written = last_write >= cell_first
+    in_flight = written & (touches.end[last_write] > touches.start)
+    stale = ~written | in_flight | (touches.version[last_write] != touches.version)
+    writer = np.where(written, touches.instruction[last_write], -1)
+
+    # The latest end of the reads so far, restarted in each cell. The read half of an update is left out: a later write
+    # that meets it also meets its write half, and its own write must not meet it.
+    updated = np.zeros(n, np.bool_)
+    updated[:-1] = ~opens[1:] & writes[1:] & (touches.instruction[1:] == touches.instruction[:-1])
+    events = 2 * len(schedule)
+    base = touches.cell * (events + 1)
+    read_end = base + np.where(writes | updated, 0, touches.end + 1)
+    last_read = np.maximum(_before(np.maximum.accumulate(read_end)) - base - 1, -1)
+    instruction_of_end = np.zeros(events + 1, np.int64)
+    instruction_of_end[touches.end] = touches.instruction
+    still_read = last_read > touches.start
+
+    found = [
+        (place[~writes & stale], writer),
+        (place[writes & still_read], instruction_of_end[last_read]),
+        (place[writes & in_flight], writer),
+    ]
+    rows = np.concatenate([np.stack([touches.instruction[at], other[at], at], axis=1) for at, other in found])
+    _, once = np.unique(rows[:, :2], axis=0, return_index=True)
+    too_small = np.flatnonzero(accesses.need > accesses.last - accesses.first)
+    return Hazards(schedule, timeline, geometry, accesses, touches, rows[once], too_small)
+
+
+def _before(running: IntArray) -> IntArray:
+    """Shift a running maximum by one, so that each entry sees those before it only."""
+    return np.concatenate([[-1], running[:-1]])

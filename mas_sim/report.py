@@ -1,0 +1,217 @@
+"""The report of one schedule: all its readers' answers, its bounds beside them, and where it all comes from."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from mas_sim.arch import Arch
+from mas_sim.audit import AuditResult, audit
+from mas_sim.bounds import Bounds, bounds
+from mas_sim.costs import pack_softmax
+from mas_sim.dataflows import build_schedule
+from mas_sim.energy import EnergyBreakdown, EnergyCoefficients, Level, energy_breakdown, energy_coefficients
+from mas_sim.execute import ExecutionResult, execute
+from mas_sim.schedule import MAC, METER_FIELDS, STORE, UNIT_NAMES, UNITS, VEC, IntArray, Schedule
+from mas_sim.simulator import CAUSE_NAMES, Timeline, simulate
+from mas_sim.tiling import Tiling
+from mas_sim.workload import Workload
+
+
+def package_version() -> str:
+    """Version of the installed package, or `unknown` when it runs from a bare source tree."""
+    try:
+        return version("mas_sim")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class ExpBalance:
+    """Whether the vector unit keeps up with the MAC unit, per core.
+
+    Attributes
+    ----------
+    needed_per_cycle
+        Scores per cycle that keep the MAC unit busy: `MACs per cycle / (E + F)`, one softmax element per E + F MACs.
+    available_per_cycle
+        Scores per cycle that the vector unit can turn into probabilities: the lesser of lanes over the lane-cycles of a
+        softmax element, and the VEC port's bandwidth over its bytes.
+    """
+
+    needed_per_cycle: float
+    available_per_cycle: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"needed_per_cycle": self.needed_per_cycle, "available_per_cycle": self.available_per_cycle}
+
+
+def exp_balance(arch: Arch, workload: Workload) -> ExpBalance:
+    """Return the MAC/VEC balance of a workload on an arch (the ratio that decides what overlap can give)."""
+    needed = arch.macs_per_cycle_per_core / (workload.head_dim_qk + workload.head_dim_v)
+    passes = pack_softmax(arch)
+    cycles = 0.0
+    for lane_cycles, _, writes, *_ in passes.tolist():
+        port = (1 + writes) * workload.bytes_per_element / arch.vec.l1_port_bytes_per_cycle
+        cycles += max(lane_cycles / arch.vec.lanes, port if arch.mac_vec_path.kind == "l1" else 0.0)
+    return ExpBalance(needed, 1.0 / cycles if cycles else float("inf"))
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything there is to say of one schedule.
+
+    Attributes
+    ----------
+    proven_optimal
+        True if a search proved this tiling best over its space, False if the tiling was given.
+    energy
+        Energy by component at `energy_level`.
+    audit, execution
+        None where the check was not asked for.
+    search
+        What was searched, if the tiling comes from a search.
+    """
+
+    schedule: Schedule = field(repr=False)
+    timeline: Timeline = field(repr=False)
+    bounds: Bounds
+    meter_counts: IntArray
+    energy: EnergyBreakdown
+    energy_level: Level
+    proven_optimal: bool = False
+    audit: AuditResult | None = None
+    execution: ExecutionResult | None = None
+    notes: tuple[str, ...] = ()
+    search: dict[str, Any] | None = None
+
+    @property
+    def arch(self) -> Arch:
+        """The machine."""
+        return self.schedule.arch
+
+    @property
+    def workload(self) -> Workload:
+        """The attention that was run."""
+        return self.schedule.workload
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from the first instruction to the last one's end."""
+        return self.timeline.cycles
+
+    @property
+    def time_us(self) -> float:
+        """The same in microseconds."""
+        return self.cycles / self.arch.clock_ghz / 1e3
+
+    @property
+    def dram_bytes(self) -> int:
+        """DRAM bytes read and written."""
+        return int(self.meter_counts[0] + self.meter_counts[1])
+
+    @property
+    def gap_to_bound(self) -> float:
+        """By what share the cycles are above the lower bound."""
+        return self.cycles / self.bounds.lower_cycles - 1.0
+
+    @cached_property
+    def utilization(self) -> dict[str, float]:
+        """Busy share of the MAC units, the vector units (mean over the cores) and the DRAM channel."""
+        capacity = self.cycles * self.arch.cores
+        dma = self.schedule.unit_of > VEC
+        channel = int(self.schedule.cycles[dma].sum())
+        return {
+            "mac": self.timeline.unit_busy_cycles(MAC) / capacity,
+            "vec": self.timeline.unit_busy_cycles(VEC) / capacity,
+            "dram": channel / self.cycles,
+        }
+
+    def stalls(self) -> dict[str, dict[str, int]]:
+        """Stall cycles by unit and cause, summed over the cores; causes without any are left out."""
+        result: dict[str, dict[str, int]] = {}
+        for unit in range(STORE + 1):
+            total = self.timeline.stall_cycles[unit::UNITS].sum(axis=0)
+            causes = zip(CAUSE_NAMES, total.tolist(), strict=True)
+            result[UNIT_NAMES[unit].lower()] = {name: cycles for name, cycles in causes if cycles}
+        return result
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, the `--json` of one result."""
+        meter = self.meter_counts.tolist()
+        return {
+            "arch": self.arch.name,
+            "workload": self.workload.name,
+            "dataflow": self.schedule.dataflow,
+            "tiling": self.schedule.tiling.as_dict(),
+            "proven_optimal": self.proven_optimal,
+            "cycles": self.cycles,
+            "time_us": self.time_us,
+            "energy_pj": self.energy.as_dict(),
+            "energy_level": self.energy_level,
+            "dram_read_bytes": meter[0],
+            "dram_write_bytes": meter[1],
+            "l1_peak_bytes": self.schedule.l1_peak_bytes,
+            "utilization": self.utilization,
+            "bounds": self.bounds.as_dict(),
+            "gap_to_bound": self.gap_to_bound,
+            "audit": None if self.audit is None else self.audit.summary(),
+            "execute_max_abs_error": None if self.execution is None else self.execution.max_abs_error,
+            "instructions": len(self.schedule),
+            "stall_cycles": self.stalls(),
+            "exp_balance": exp_balance(self.arch, self.workload).as_dict(),
+            "search": self.search,
+            "notes": list(self.notes),
+            "made_by": {
+                "mas_sim": package_version(),
+                "arch_hash": self.arch.hash,
+                "workload_hash": self.workload.hash,
+            },
+        }
+
+
+def make_report(
+    dataflow: str,
+    arch: Arch,
+    workload: Workload,
+    tiling: Tiling,
+    *,
+    energy_level: Level = "nominal",
+    check: bool = True,
+    seed: int = 0,
+    proven_optimal: bool = False,
+    search: dict[str, Any] | None = None,
+) -> Report:
+    """Build one schedule and let its readers read it.
+
+    Parameters
+    ----------
+    check
+        Also audit the schedule, and execute it on seeded random inputs.
+    seed
+        Of those inputs.
+
+    Raises
+    ------
+    TilingError, ScheduleError
+        As `build_schedule`.
+    """
+    schedule = build_schedule(dataflow, arch, workload, tiling)
+    timeline = simulate(schedule)
+    coefficients: EnergyCoefficients = energy_coefficients(arch, workload.dtype, energy_level)
+    counts = schedule.meter_counts()
+    assert counts.shape == (METER_FIELDS,)
+    return Report(
+        schedule=schedule,
+        timeline=timeline,
+        bounds=bounds(arch, workload, dataflow),
+        meter_counts=counts,
+        energy=energy_breakdown(counts, timeline.cycles, coefficients),
+        energy_level=energy_level,
+        proven_optimal=proven_optimal,
+        audit=audit(schedule, timeline) if check else None,
+        execution=execute(schedule, timeline, seed=seed) if check else None,
+        notes=coefficients.notes + schedule.notes,
+        search=search,
+    )

@@ -1,0 +1,93 @@
+"""Whether imports point one way, from higher layers to lower ones."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+LAYERS = """
+_jit errors
+yaml_source
+config
+energy_table
+arch workload
+presets tiling
+schedule
+costs
+dataflows._plan
+dataflows._emission
+dataflows.flat dataflows.layer_wise dataflows.mas
+dataflows._dispatch
+dataflows
+_kernels timeline
+simulator reference bounds energy
+accesses
+hazards execute trace
+audit _batch
+report search search.base search.objective
+search.space
+search.exhaustive
+sweep
+store
+plots
+cli
+"""
+"""Lowest first; a module may import those of lower lines only, so those of one line are independent of each other."""
+
+RANK = {f"mas_sim.{name}": rank for rank, line in enumerate(LAYERS.split("\n")) for name in line.split()}
+FILES = {
+    ".".join((prefix, *path.relative_to(ROOT / folder).with_suffix("").parts)).removesuffix(".__init__"): path
+    for prefix, folder in (("mas_sim", "mas_sim"), ("mas_sim.search", "search"))
+    for path in (ROOT / folder).rglob("*.py")
+}
+FILES.pop("mas_sim")  # the package itself, which Python runs before any of its modules
+
+
+def imports_of(module: str) -> set[str]:
+    """Modules that a module names in any import, also inside functions and for types only."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {full if full in FILES else str(node.module) for full in names.values()}
+    return found
+
+
+def reached_from(module: str) -> set[str]:
+    """Our modules that importing a module runs, directly or not, their packages included."""
+    reached, waiting = set(), [module]
+    while waiting:
+        current = waiting.pop()
+        if current in FILES and current not in reached:
+            reached.add(current)
+            waiting += [*imports_of(current), current.rpartition(".")[0]]
+    return reached
+
+
+def test_is_every_module_in_exactly_one_layer() -> None:
+    assert len(RANK) == len(LAYERS.split())
+    assert sorted(RANK) == sorted(FILES)
+
+
+@pytest.mark.parametrize("module", sorted(FILES))
+def test_does_a_module_import_lower_layers_only(module: str) -> None:
+    ours = {name for name in imports_of(module) if name.partition(".")[0] == "mas_sim"}
+    assert not [name for name in sorted(ours) if RANK.get(name, len(RANK)) >= RANK[module]]
+
+
+def test_does_the_kernel_import_numpy_and_numba_only() -> None:
+    assert imports_of("mas_sim._kernels") <= {"numpy", "numpy.typing", "numba", "mas_sim._jit"}
+
+
+def test_is_the_twin_independent_of_the_kernel() -> None:
+    assert "mas_sim._kernels" in reached_from("mas_sim.simulator")
+    assert "mas_sim._kernels" not in reached_from("mas_sim.reference")
+
+
+def test_does_plots_alone_import_matplotlib() -> None:
+    drawing = {m for m in FILES if any(name.partition(".")[0] == "matplotlib" for name in imports_of(m))}
+    assert drawing <= {"mas_sim.plots"}
