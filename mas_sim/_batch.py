@@ -1,7 +1,7 @@
 """Compiled evaluation of many tilings: which are legal and what bounds them (`scan`), and what they take (`evaluate`).
 
-Both release the GIL, so two threads use two cores. A tiling is built into scratch memory, simulated, metered and forgotten:
-no Python object is made per tiling.
+Both release the GIL, so two threads use two cores. A tiling is built into scratch memory, simulated, metered and
+forgotten: no Python object is made per tiling.
 """
 
 import numpy as np
@@ -40,7 +40,8 @@ from mas_sim.tiling import (
 
 FloatArray = npt.NDArray[np.float64]
 
-# Columns of an inner choice (int64 vector): everything of a tiling but its tile sizes. Residency is a share of the tiles.
+# Columns of an inner choice (int64 vector): everything of a tiling but its tile sizes. Residency is a share of the
+# tiles.
 IN_K_SHARE, IN_V_SHARE, IN_Q_BUFFERS, IN_K_BUFFERS, IN_V_BUFFERS, IN_SCORE_BUFFERS, IN_O_BUFFERS, IN_SPLIT = range(8)
 INNER_FIELDS = 8
 SHARES = 8

@@ -15,6 +15,7 @@ import numba
 F = TypeVar("F", bound=Callable[..., object])
 
 _STAMP = "sources.stamp"
+_CONSTANTS = ("schedule.py", "tiling.py")
 
 
 def _without_literals(dispatcher: Any) -> Any:
@@ -65,11 +66,13 @@ def _compiled(function: F, options: dict[str, bool]) -> F:
 
 
 def _source_stamp(folders: list[Path]) -> str:
+    """Digest of the sources that compiled code is made of: those that use this module, and the constants they share."""
     digest = hashlib.sha256(numba.__version__.encode())
     for folder in folders:
         for path in sorted(folder.glob("*.py")):
-            stat = path.stat()
-            digest.update(f"{path}:{stat.st_mtime_ns}:{stat.st_size}".encode())
+            text = path.read_bytes()
+            if b"mas_sim._jit import" in text or path.name in _CONSTANTS:
+                digest.update(path.name.encode() + text)
     return digest.hexdigest()
 
 

@@ -1,11 +1,11 @@
-"""The event kernel: when does each instruction of a schedule start and end?
+"""The event kernel: when each instruction of a schedule starts and ends.
 
 It rests on two facts. A compute queue (MAC, VEC) shares nothing, so an instruction's start is known as soon as its
 dependencies' ends are. The DRAM channel is shared, but of all transfers whose request time is known, the one with the
 earliest can be granted at once: any other still waits for some transfer that is not granted yet, and so asks
 later. So the kernel runs compute queues as far as they go, grants one transfer, and repeats; no event heap is needed.
-`reference.py` holds the chronological twin. This module imports numpy and numba (by way of `_jit`) only, so the layout of
-instructions is repeated here as plain numbers; a test holds them equal to `schedule`'s.
+`reference.py` holds the chronological twin. This module imports numpy and numba (by way of `_jit`) only, so the
+layout of instructions is repeated here as plain numbers; a test holds them equal to `schedule`'s.
 """
 
 import numpy as np
@@ -149,9 +149,7 @@ def simulate_events(
                 for unit in range(2):
                     q = core * UNITS + unit
                     if head[q] >= 0:
-                        moved += _run_compute(
-                            code, cycles, q, head, free, following, start, end, busy, stalls, sync
-                        )
+                        moved += _run_compute(code, cycles, q, head, free, following, start, end, busy, stalls, sync)
             remaining -= moved
         best = -1
         for core in range(cores):
@@ -168,8 +166,10 @@ def simulate_events(
                     stalls[q, WAIT_SYNC] += synced
                     request[q] = time + issue
                     busy[q] += issue
-                if best < 0 or request[q] < request[best] or (
-                    request[q] == request[best] and q // UNITS == best // UNITS and i < head[best]
+                if (
+                    best < 0
+                    or request[q] < request[best]
+                    or (request[q] == request[best] and q // UNITS == best // UNITS and i < head[best])
                 ):
                     best = q
         if best < 0:

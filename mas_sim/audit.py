@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mas_sim.accesses import Geometry, make_geometry, malformed
+from mas_sim.accesses import STEP_OPS, Geometry, make_geometry, malformed
 from mas_sim.errors import ScheduleError
 from mas_sim.hazards import describe_when, find_hazards
 from mas_sim.schedule import (
@@ -202,34 +202,38 @@ def _check_completeness(schedule: Schedule, geometry: Geometry, faults: _Faults)
         np.flatnonzero(stores != 1),
         lambda at: f"stored {stores[at]} times: the output of {item(at)} must be stored exactly once",
     )
-    steps = np.arange(geometry.pairs) - np.repeat(geometry.row_first, geometry.row_pairs)
     rows = np.repeat(np.arange(geometry.rows), geometry.row_pairs)
     tiles = schedule.grid.row_tiles
+    pair = np.where(np.isin(ops, STEP_OPS), geometry.row_first[code[:, F_ROW]] + code[:, F_STEP], 0)
     for op in (OP_QK, OP_PV):
-        chosen = np.flatnonzero(ops == op)
-        pair = geometry.row_first[code[chosen, F_ROW]] + code[chosen, F_STEP]
-        done = np.bincount(code[chosen, F_GROUP] * geometry.pairs + pair, minlength=geometry.groups * geometry.pairs)
+        chosen = ops == op
+        done = np.bincount(
+            (code[:, F_GROUP] * geometry.pairs + pair)[chosen], minlength=geometry.groups * geometry.pairs
+        )
 
         def lacks(at: int, name: str = OP_NAMES[op]) -> str:
             group, missing = divmod(at, geometry.pairs)
             return f"incomplete: group {group}, row {rows[missing]} lacks {name} with kv tile {tiles[missing]}"
 
         faults.add(np.flatnonzero(done == 0), lacks)
-        wrong = code[chosen, F_TILE] != tiles[pair]
-        faults.add(
-            chosen[wrong],
-            lambda i: (
-                f"wrong tile: {schedule.describe(i)} is at step {code[i, F_STEP]} of its row block, whose kv tile is "
-                f"{tiles[geometry.row_first[code[i, F_ROW]] + code[i, F_STEP]]}"
-            ),
-        )
-        if op == OP_PV:
-            last = steps[pair] == geometry.row_pairs[code[chosen, F_ROW]] - 1
-            flags = np.where(steps[pair] == 0, FLAG_FIRST, 0) + np.where(last, FLAG_LAST, 0)
-            faults.add(
-                chosen[code[chosen, F_FLAGS] & (FLAG_FIRST | FLAG_LAST) != flags],
-                lambda i: (
-                    f"wrong flags: {schedule.describe(i)} says {code[i, F_FLAGS]} at step {code[i, F_STEP]} of its "
-                    f"accumulation over {geometry.row_pairs[code[i, F_ROW]]} kv tiles"
-                ),
-            )
+    _check_labels(schedule, geometry, pair, faults)
+
+
+def _check_labels(schedule: Schedule, geometry: Geometry, pair: IntArray, faults: _Faults) -> None:
+    """Look for instructions whose tile or flags disagree with their step; `pair` is where that lies in all lists."""
+    code = schedule.instructions
+    ops, step, flags = code[:, F_OP], code[:, F_STEP], code[:, F_FLAGS] & (FLAG_FIRST | FLAG_LAST)
+    tiles = schedule.grid.row_tiles
+    faults.add(
+        np.flatnonzero(np.isin(ops, STEP_OPS) & (code[:, F_TILE] != tiles[pair])),
+        lambda i: f"wrong tile: step {step[i]} of the row block of {schedule.describe(i)} is kv tile {tiles[pair[i]]}",
+    )
+    last = geometry.row_pairs[code[:, F_ROW]] - 1
+    expected = np.where(step == 0, FLAG_FIRST, 0) + np.where(step == last, FLAG_LAST, 0)
+    faults.add(
+        np.flatnonzero((ops == OP_PV) & (flags != expected)),
+        lambda i: (
+            f"wrong flags: step {step[i]} of {last[i] + 1} of {schedule.describe(i)} has flags {flags[i]}, "
+            f"not {expected[i]}"
+        ),
+    )

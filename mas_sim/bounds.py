@@ -20,6 +20,7 @@ from mas_sim.costs import (
     P_NQ,
     P_SYNC,
     S_LANE_CYCLES,
+    S_READS_C,
     S_WRITES,
     STATIONARIES,
     TIMINGS,
@@ -90,9 +91,9 @@ def bounds(arch: Arch, workload: Workload, dataflow: str) -> Bounds:
     Notes
     -----
     MAC: the array cycles of the two untiled products of each head (cutting a product never shortens it, and a
-    pipelined array fills at least once), and the operands' bytes over the MAC port. VEC: per softmax pass, elements times
-    lane-cycles over lanes, and its bytes over the VEC port. DRAM: see `least_dram_bytes`. The two ports are only charged for
-    bytes that pass L1, which C and P do not on another MAC-VEC path.
+    pipelined array fills at least once), and the operands' bytes over the MAC port. VEC: per softmax pass,
+    elements times lane-cycles over lanes, and its bytes over the VEC port. DRAM: see `least_dram_bytes`. The two
+    ports are only charged for bytes that pass L1, which C and P do not on another MAC-VEC path.
     """
     heads = workload.batch * workload.heads
     mac = _least_mac_cycles(arch, workload, dataflow)
@@ -135,7 +136,7 @@ def _least_vec_cycles(arch: Arch, workload: Workload, dataflow: str) -> int:
     on_l1 = dataflow == "layer_wise" or arch.mac_vec_path.kind == "l1"
     total = 0
     for index, row in enumerate(passes.tolist()):
-        crossings = int(index > 0 or on_l1) + int(row[S_WRITES] > 0 and (index < len(passes) - 1 or on_l1))
+        crossings = int(on_l1 or not row[S_READS_C]) + int(row[S_WRITES] > 0 and (index < len(passes) - 1 or on_l1))
         port = scores * workload.bytes_per_element * crossings // arch.vec.l1_port_bytes_per_cycle
         total += max(scores * row[S_LANE_CYCLES] // arch.vec.lanes, port)
     return total
@@ -144,10 +145,10 @@ def _least_vec_cycles(arch: Arch, workload: Workload, dataflow: str) -> int:
 def least_dram_bytes(arch: Arch, workload: Workload, dataflow: str) -> int:
     """DRAM bytes that a dataflow must move, at least.
 
-    Compulsory: Q, K, V once each, O once. Capacity: a fused row block of q rows holds at least one row block of scores in
-    L1, `q N_kv` elements, so at most the rest of L1 keeps K and V over the `ceil(N_q / q)` row blocks of a head, and what it
-    cannot keep is read again for each but the first: the least over q counts. (One head at a time, the whole L1: the
-    kindest case.) `layer_wise` writes and reads C and P, four times the scores.
+    Compulsory: Q, K, V once each, O once. Capacity: a fused row block of q rows holds at least one row block of
+    scores in L1, `q N_kv` elements, so at most the rest of L1 keeps K and V over the `ceil(N_q / q)` row blocks of
+    a head, and what it cannot keep is read again for each but the first: the least over q counts. (One head at a
+    time, the whole L1: the kindest case.) `layer_wise` writes and reads C and P, four times the scores.
     """
     base = workload.compulsory_bytes
     size = workload.bytes_per_element
@@ -184,14 +185,14 @@ def _add(work: IntArray, costs: IntArray, kind: int, count: int) -> int:
     """Add the metered actions of `count` instructions of a kind to `work`; return their cycles."""
     for column in range(1, COST_FIELDS):
         work[column - 1] += count * costs[kind, column]
-    return count * costs[kind, C_CYCLES]
+    return int(count * costs[kind, C_CYCLES])
 
 
 @leaf
 def _kv_tile_cycles(
     work: IntArray, costs: IntArray, kinds: IntArray, row: int, full: int, ragged: int, count: int
 ) -> tuple[int, int]:
-    """Add the products of `count` row blocks of kind `row`, `full + ragged` kv tiles each; return (C, O) MAC cycles of one."""
+    """Add the products of `count` row blocks of kind `row`, `full + ragged` kv tiles each; return one's C and O cycles."""
     qk, pv = kinds[KB_QK] + row * 2, kinds[KB_PV] + row * 2 * PV_VARIANTS
     scores = _add(work, costs, qk, count * full) + _add(work, costs, qk + 1, count * ragged)
     tiles = full + ragged
@@ -211,7 +212,7 @@ def _kv_loads(
     work: IntArray, costs: IntArray, kinds: IntArray, base: int, cls: int, full: int, ragged: int, resident: int,
     sets: int, blocks: int,
 ) -> int:  # fmt: skip
-    """Add the loads of K (or V): the resident tiles `sets` times, the others once a row block; return channel cycles."""
+    """Add the loads of K (or V): the resident tiles `sets` times, the others once a row block; return the cycles."""
     tiles = full + ragged
     stays = min(resident, full)
     kind = kinds[base] + cls * 2
@@ -222,7 +223,9 @@ def _kv_loads(
 
 
 @leaf
-def _row_dma_cycles(work: IntArray, costs: IntArray, kinds: IntArray, row: int, full: int, ragged: int, count: int) -> int:
+def _row_dma_cycles(
+    work: IntArray, costs: IntArray, kinds: IntArray, row: int, full: int, ragged: int, count: int
+) -> int:
     """Add the transfers of C and P that `layer_wise` makes for `count` row blocks; return channel cycles."""
     lengths = kinds[KB_ROW_CLASSES]
     cycles = _add(work, costs, kinds[KB_LOAD_C] + row * lengths, count)
@@ -272,29 +275,31 @@ def _class_work(
 def _core_cycles(dataflow: int, t: IntArray, items: int, mac: int, vec: int, work: IntArray) -> int:
     """Least cycles of a core between its first loads and its last store.
 
-    In turn: the sum. `mas`: the vector unit cannot start before a first C nor the last O before its end; and behind the last
+    In turn: the sum. `mas`: the vector unit cannot start before a first C nor the last O before its end; and behind the
+    last
     C the MAC unit has only the O of one or two row blocks (ring of two or three) to hide the last softmax behind.
     """
-    if dataflow == FLAT or dataflow == LAYER_WISE:
+    if dataflow in (FLAT, LAYER_WISE):
         return mac + vec
     softmax = work[W_MIN_SOFTMAX]
     hidden = 0
     if items > 1:
         hidden = work[W_MAX_OUT] * (2 if t[TL_SCORE_BUFFERS] > 2 and items > 2 else 1)
-    return max(mac + max(0, softmax - hidden), vec + work[W_MIN_SCORES] + work[W_MIN_OUT])
+    return int(max(mac + max(0, softmax - hidden), vec + work[W_MIN_SCORES] + work[W_MIN_OUT]))
 
 
 @leaf
 def _edge_cycles(p: IntArray, costs: IntArray, kinds: IntArray, cls: int, last_row: int) -> int:
     """Cycles before a core's first product (its Q and first K tile arrive) and behind its last one (its O leaves).
 
-    `cls` is the class of its first group; `last_row` the kind of its last row block. A first row block or K tile that is
+    `cls` is the class of its first group; `last_row` the kind of its last row block. A first row block or K tile
+    that is
     itself the ragged one counts nothing.
     """
     q, k, o = kinds[KB_LOAD_Q] + cls * 2, kinds[KB_LOAD_K] + cls * 2, kinds[KB_STORE_O] + last_row
     loads = min(costs[q, C_CYCLES], costs[q + 1, C_CYCLES]) if costs[q + 1, C_CYCLES] else costs[q, C_CYCLES]
     loads += min(costs[k, C_CYCLES], costs[k + 1, C_CYCLES])
-    return loads + costs[o, C_CYCLES] + 2 * p[P_LATENCY] + 2 * p[P_SYNC] + 2 * p[P_ISSUE]
+    return int(loads + costs[o, C_CYCLES] + 2 * p[P_LATENCY] + 2 * p[P_SYNC] + 2 * p[P_ISSUE])
 
 
 # Columns of the tally: what one core has of each class of groups, and whether its last row block is ragged.
@@ -303,7 +308,7 @@ N_FULL, N_RAGGED, N_SETS, TALLY_FIELDS = 0, 1, 2, 3
 
 @leaf
 def _tally_core(p: IntArray, t: IntArray, grid: Grid, first: int, last: int, tally: IntArray) -> int:
-    """Count a core's row blocks, full and ragged, and sets of K and V, by class of group; return its last row's kind."""
+    """Count a core's row blocks, full and ragged, and sets of K and V, by class of group; return its last row kind."""
     rows = grid.row_ptr.shape[0] - 1
     ragged_row = 1 if p[P_NQ] % t[TL_Q] else 0
     tally[: grid.class_heads.shape[0]] = 0
@@ -317,17 +322,25 @@ def _tally_core(p: IntArray, t: IntArray, grid: Grid, first: int, last: int, tal
         if grid.group_key[g] != key:
             key = grid.group_key[g]
             tally[cls, N_SETS] += 1
-    return grid.group_class[g] * 2 + (1 if ragged_row and end == rows else 0)
+    return int(grid.group_class[g] * 2 + (1 if ragged_row and end == rows else 0))
 
 
 @leaf
 def tiling_work(
-    dataflow: int, p: IntArray, t: IntArray, grid: Grid, kinds: IntArray, costs: IntArray, tally: IntArray, work: IntArray
+    dataflow: int,
+    p: IntArray,
+    t: IntArray,
+    grid: Grid,
+    kinds: IntArray,
+    costs: IntArray,
+    tally: IntArray,
+    work: IntArray,
 ) -> None:
     """Fill `work`, int64[WORK_FIELDS]: what one tiling does, and the least cycles it can take.
 
     Columns 0..11 are the exact metered actions (DRAM bytes among them): the closed forms that `Schedule.meter_counts`
-    equals. `W_CYCLES` is a lower bound of the cycles: the busiest core's, from its first loads to its last store, or the
+    equals. `W_CYCLES` is a lower bound of the cycles: the busiest core's, from its first loads to its last store, or
+    the
     whole channel time, `W_DMA_CYCLES`. `tally`, int64[>= classes, TALLY_FIELDS], is scratch.
     """
     work[:] = 0

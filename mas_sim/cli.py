@@ -1,7 +1,7 @@
 """The command line, `mas-sim`: list, validate, run, compare.
 
-Results go to standard output, everything else to standard error. A fault in what the user gave is one clear message and exit
-code 2, never a traceback; a schedule that fails its audit or its numerical check is exit code 1.
+Results go to standard output, everything else to standard error. A fault in what the user gave is one clear
+message and exit code 2, never a traceback; a schedule that fails its audit or its numerical check is exit code 1.
 """
 
 import json
@@ -77,7 +77,9 @@ def _search_progress() -> Iterator[StepProgress]:
     """Show progress on standard error, if that is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} tilings"))
     console = _console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("", total=None)
 
         def step(what: str, done: int, total: int) -> None:
@@ -92,7 +94,9 @@ def list_command() -> None:
     console = _console()
     console.print("[bold]machines[/bold] (--arch)")
     for name in list_presets("arch_configs"):
-        console.print(f"  {name:<16} {load_arch(name).description.splitlines()[0] if load_arch(name).description else ''}")
+        console.print(
+            f"  {name:<16} {load_arch(name).description.splitlines()[0] if load_arch(name).description else ''}"
+        )
     console.print("[bold]workloads[/bold] (--workload)")
     for name in list_presets("workloads"):
         console.print(f"  {name:<16} {tables.shape_of(load_workload(name))}")
@@ -133,7 +137,7 @@ def run_command(
     as_json: JsonOption = False,
 ) -> None:
     """Run one dataflow: at the given tiling, or at its proven best one."""
-    given = {
+    given: dict[str, Any] = {
         name: value
         for name, value in {
             "batch_tile": batch_tile, "head_tile": head_tile, "q_tile": q_tile, "kv_tile": kv_tile,
@@ -164,7 +168,8 @@ def run_command(
 def compare_command(
     arch: ArchOption = "mas_edge",
     workload: Annotated[
-        list[str] | None, typer.Option("--workload", help="Name or file; may be repeated. Default: the twelve networks.")
+        list[str] | None,
+        typer.Option("--workload", help="Name or file; may be repeated. Default: the twelve networks."),
     ] = None,
     dataflow: Annotated[
         list[str] | None, typer.Option("--dataflow", help="May be repeated, or `all`. Default: layer_wise, flat, mas.")
@@ -181,9 +186,7 @@ def compare_command(
     if flows == ["all"]:
         flows = list(DATAFLOWS)
     with _search_progress() as step:
-        result = compare(
-            machine, shapes, flows, objective.value, energy_level=energy.value, check=check, progress=step
-        )
+        result = compare(machine, shapes, flows, objective.value, energy_level=energy.value, check=check, progress=step)
     if as_json:
         _print_json(result.as_dict())
     else:

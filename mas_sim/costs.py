@@ -35,8 +35,8 @@ STATIONARIES = ("output", "weight", "input")
 PATHS = ("l1", "direct", "dram")
 
 # Columns of the softmax pass table: one row a pass through the vector unit.
-S_LANE_CYCLES, S_REDUCTIONS, S_WRITES, S_OPS = 0, 1, 2, 3  # S_OPS: max, add, mul, exp, div per element
-PASS_FIELDS = 8
+S_LANE_CYCLES, S_REDUCTIONS, S_WRITES, S_READS_C, S_OPS = 0, 1, 2, 3, 4  # S_OPS: max, add, mul, exp, div per element
+PASS_FIELDS = 9
 
 # softmax step -> (key of the lane-cycle table, metered operation, is a row reduction)
 SOFTMAX_STEPS = {
@@ -78,17 +78,21 @@ def pack_problem(arch: Arch, workload: Workload) -> IntArray:
 def pack_softmax(arch: Arch) -> IntArray:
     """Return the softmax passes of an arch as int64[passes, PASS_FIELDS]: lane-cycles, reductions, writes, operations.
 
-    A pass reads its elements once; it writes them once unless all its steps are row reductions (max, sum).
+    A pass reads its elements once; it writes them once unless all its steps are row reductions (max, sum). Passes up to
+    the first one that writes read C itself (`S_READS_C`).
     """
     lane_cycles = arch.vec.op_lane_cycles.model_dump()
     table = np.zeros((len(arch.vec.softmax_passes), PASS_FIELDS), dtype=np.int64)
+    reads_c = 1
     for row, steps in zip(table, arch.vec.softmax_passes, strict=True):
+        row[S_READS_C] = reads_c
         for step in steps:
             key, op, is_reduction = SOFTMAX_STEPS[step]
             row[S_LANE_CYCLES] += lane_cycles[key]
             row[S_REDUCTIONS] += int(is_reduction)
             row[S_WRITES] |= int(not is_reduction)
             row[S_OPS + op] += 1
+        reads_c = int(reads_c and not row[S_WRITES])
     return table
 
 
@@ -102,7 +106,7 @@ def ceil_div(a: int, b: int) -> int:
 def mac_array_cycles(
     m: int, k: int, n: int, count: int, rows: int, cols: int, depth: int, timing: int, stationary: int
 ) -> int:
-    """Cycles of `count` products C[m, n] = A[m, k] B[k, n], issued as one instruction, on a `rows x cols x depth` array.
+    """Cycles of `count` products C[m, n] = A[m, k] B[k, n] in one instruction, on a `rows x cols x depth` array.
 
     Parameters
     ----------
@@ -111,8 +115,8 @@ def mac_array_cycles(
         drain, `rows + cols - 2`, once per instruction. 2 `systolic`: fill and drain once per fold.
     stationary
         For `systolic`. 0 output: `ceil(m/rows) ceil(n/cols) (k + rows + cols - 2)`. 1 weight:
-        `ceil(k/rows) ceil(n/cols) (m + 2 rows + cols - 2)`. 2 input: `ceil(k/rows) ceil(m/cols) (n + 2 rows + cols - 2)`.
-        These equal SCALE-Sim 3.0.0's cycles (its last cycle's index, plus one) on every row of
+        `ceil(k/rows) ceil(n/cols) (m + 2 rows + cols - 2)`. 2 input: `ceil(k/rows) ceil(m/cols) (n + 2 rows + cols
+        - 2)`. These equal SCALE-Sim 3.0.0's cycles (its last cycle's index, plus one) on every row of
         `tests/golden/scalesim_gemm.csv`; with `depth > 1` the k of each step is `ceil(k/depth)`.
 
     Returns
@@ -137,9 +141,9 @@ def l0_repeats(
 ) -> tuple[int, int]:
     """How often the operands of a product are read from L1: `(ceil(n/n0), ceil(m/m0))` for the best L0 tile m0 x n0.
 
-    The L0 tile minimises `m k ceil(n/n0) + k n ceil(m/m0)` (elements of A and of B moved) over multiples of the array's sides
-    with `m0 n0 acc_element <= acc` bytes of accumulators and `(m0 + n0) min(k, depth) element <= operand` bytes of
-    operands. One array tile always fits: its accumulators are the array's own.
+    The L0 tile minimises `m k ceil(n/n0) + k n ceil(m/m0)` (elements of A and of B moved) over multiples of the
+    array's sides with `m0 n0 acc_element <= acc` bytes of accumulators and `(m0 + n0) min(k, depth) element <=
+    operand` bytes of operands. One array tile always fits: its accumulators are the array's own.
     """
     best_n, best_m = ceil_div(n, cols), ceil_div(m, rows)
     best = m * k * best_n + k * n * best_m
@@ -163,7 +167,9 @@ def l0_repeats(
 @leaf
 def dma_channel_cycles(size_bytes: int, setup: int, bandwidth_num: int, bandwidth_den: int) -> int:
     """Cycles a transfer holds the DRAM channel: `setup + ceil(bytes / bytes_per_cycle)`; at least 1."""
-    return max(1, setup + (size_bytes * bandwidth_den + bandwidth_num - 1) // bandwidth_num)
+    # size * den could overflow; the remainder's product cannot, since numerator and denominator are below 2**31.
+    whole, rest = size_bytes // bandwidth_num, size_bytes % bandwidth_num
+    return max(1, setup + whole * bandwidth_den + (rest * bandwidth_den + bandwidth_num - 1) // bandwidth_num)
 
 
 @leaf
@@ -198,7 +204,7 @@ def _charge_path(cost: IntArray, path: int, size_bytes: int, is_read: bool) -> N
 
 @leaf
 def cost_of_matmul(
-    cost: IntArray, m: int, k: int, n: int, heads: int, kv_heads: int, is_pv: bool, variant: int, path: int, p: IntArray
+    cost: IntArray, m: int, k: int, n: int, heads: int, is_pv: bool, variant: int, path: int, p: IntArray
 ) -> None:
     """Fill `cost`, int64[COST_FIELDS], for `heads` products C[m, n] = A[m, k] B[k, n] issued as one instruction.
 
@@ -207,23 +213,22 @@ def cost_of_matmul(
     is_pv
         False for C = Q K^T (writes C over the MAC-VEC path), True for O = P V (reads P over it).
     variant
-        Of O = P V, `first + 2 * last + 4 * spilled`. Partial sums stay in the L0 accumulators, and O is written to L1 by
-        the last product, unless they do not fit there (`spilled`): then each product writes them to L1, and each but
-        the first reads them first, in the accumulator's data type.
+        Of O = P V, `first + 2 * last + 4 * spilled`. Partial sums stay in the L0 accumulators, and O is written to
+        L1 by the last product, unless they do not fit there (`spilled`): then each product writes them to L1, and
+        each but the first reads them back into L0 first, in the accumulator's data type.
     path
         0 L1, 1 direct, 2 DRAM: where C and P cross between MAC and VEC.
 
     Notes
     -----
     Bytes between L1 and L0, per head: `m k ceil(n/n0) + k n ceil(m/m0)` elements for the best L0 tile (`l0_repeats`).
-    Bytes between L0 and the array: `m k ceil(n/cols) + k n ceil(m/rows)` elements. Cycles: the array's, but never fewer than
-    the L1 bytes over the MAC port's bandwidth, nor than the path's bytes over the path's. Source: docs/design.md.
+    Bytes between L0 and the array: `m k ceil(n/cols) + k n ceil(m/rows)` elements. Cycles: the array's, but never
+    fewer than the L1 bytes over the MAC port's bandwidth, nor than the path's bytes over the path's. Source:
+    docs/design.md.
     """
     rows, cols, element, acc = p[P_ROWS], p[P_COLS], p[P_ELEMENT], p[P_ACC_ELEMENT]
     array = mac_array_cycles(m, k, n, heads, rows, cols, p[P_DEPTH], p[P_TIMING], p[P_STATIONARY])
-    repeats_n, repeats_m = l0_repeats(
-        m, n, k, rows, cols, p[P_DEPTH], element, acc, p[P_OPERAND_BYTES], p[P_ACC_BYTES]
-    )
+    repeats_n, repeats_m = l0_repeats(m, n, k, rows, cols, p[P_DEPTH], element, acc, p[P_OPERAND_BYTES], p[P_ACC_BYTES])
     a_bytes = heads * m * k * repeats_n * element
     b_bytes = heads * k * n * repeats_m * element
     out = heads * m * n
@@ -249,7 +254,8 @@ def cost_of_matmul(
     cost[C_CYCLES] = p[P_ISSUE] + cycles
     operand_reads = heads * (m * k * ceil_div(n, cols) + k * n * ceil_div(m, rows)) * element
     cost[C_L0_READ] = operand_reads + (out * acc if accumulates else 0) + (out * acc if not is_pv or variant & 6 else 0)
-    cost[C_L0_WRITE] = a_bytes + b_bytes + out * acc
+    refilled = out * acc if accumulates and variant & 4 else 0
+    cost[C_L0_WRITE] = a_bytes + b_bytes + out * acc + refilled
     cost[C_MACS] = heads * m * k * n
 
 
@@ -259,14 +265,14 @@ def cost_of_softmax(
 ) -> None:
     """Fill `cost`, int64[COST_FIELDS], for softmax pass `index` over `rows x columns` scores.
 
-    Cycles: `vec_cycles`, but never fewer than the bytes read and written over the VEC port's bandwidth. The first pass
-    reads C, and the last one writes P, over the MAC-VEC path. Row maxima and sums stay beside the lanes and are not
-    metered.
+    Cycles: `vec_cycles`, but never fewer than the bytes read and written over the VEC port's bandwidth. Passes that
+    read C, and the last one, which writes P, do so over the MAC-VEC path. Row maxima and sums stay beside the
+    lanes and are not metered.
     """
     row = passes[index]
     elements = rows * columns
     size = elements * p[P_ELEMENT]
-    crosses_in = index == 0
+    crosses_in = row[S_READS_C] > 0
     crosses_out = index == passes.shape[0] - 1 and row[S_WRITES] > 0
     _charge_path(cost, path if crosses_in else 0, size, True)
     if row[S_WRITES]:
@@ -279,5 +285,3 @@ def cost_of_softmax(
     cost[C_CYCLES] = p[P_ISSUE] + cycles
     for op in range(5):
         cost[C_VEC_MAX + op] = elements * row[S_OPS + op]
-
-

@@ -70,7 +70,7 @@ class Hazards:
     ----------
     rows : int64[hazards, 3]
         The instruction that comes too early or too late, the one that it collides with (-1: nobody), and the touch at
-        which it does so.
+        which it does so; in the order of time.
     too_small : int64[...]
         Accesses whose data is larger than their slot.
     """
@@ -124,23 +124,23 @@ class Hazards:
         return slice(int(first), int(last))
 
     def _describe_read(self, instruction: int, other: int, touch: int) -> str:
-        """Say which of three went wrong: the data comes later, has been overwritten, or never was there."""
+        """Say which of three went wrong: the data comes later, has been overwritten, or is never there."""
         at = self._in_cell(touch)
-        expected = self.touches.version[touch]
-        made = (self.touches.is_write[at] > 0) & (self.touches.version[at] == expected)
-        made &= self.touches.instruction[at] != instruction
+        makes = (self.touches.is_write[at] > 0) & (self.touches.version[at] == self.touches.version[touch])
+        makers = np.flatnonzero(makes & (self.touches.instruction[at] != instruction)) + at.start
         who = f"{self._when(instruction)} reads {self._version(touch)}"
-        if not made.any():
-            found = "nothing was ever written there"
-            if other >= 0:
-                found = f"finds {self._found(other, at)}, written by {self._when(other)}"
-            return f"wrong data: {who}, but {found}"
-        if (self.touches.end[at][made] < self.touches.start[touch]).any():
+        if not makers.size:
+            if other < 0:
+                return f"wrong data: {who}, but nothing was ever written there"
+            return f"wrong data: {who}, but finds {self._found(other, at)}, written by {self._when(other)}"
+        # Data may be made several times, as when a tile is loaded again: the last one ahead in program order is meant.
+        made_by = self.touches.instruction[makers]
+        meant = makers[np.argmax(np.where(made_by < instruction, made_by, -1 - made_by))]
+        if self.touches.end[meant] < self.touches.start[touch]:
             return (
                 f"buffer reused too early: {who}, but by then {self._when(other)} writes {self._found(other, at)} there"
             )
-        maker = int(self.touches.instruction[at][made][0])
-        return f"read too early: {who}, but {self._when(maker)} writes that"
+        return f"read too early: {who}, but {self._when(int(self.touches.instruction[meant]))} writes that"
 
     def _found(self, writer: int, at: slice) -> str:
         chosen = (self.touches.instruction[at] == writer) & (self.touches.is_write[at] > 0)
@@ -169,30 +169,36 @@ def find_hazards(schedule: Schedule, timeline: Timeline, geometry: Geometry) -> 
     last_write = _before(np.maximum.accumulate(np.where(writes, place, -1)))
     written = last_write >= cell_first
     in_flight = written & (touches.end[last_write] > touches.start)
-    stale = ~written | in_flight | (touches.version[last_write] != touches.version)
+    stale = ~writes & (~written | in_flight | (touches.version[last_write] != touches.version))
     writer = np.where(written, touches.instruction[last_write], -1)
 
-    # The latest end of the reads so far, restarted in each cell. The read half of an update is left out: a later write
-    # that meets it also meets its write half, and its own write must not meet it.
-    updated = np.zeros(n, np.bool_)
-    updated[:-1] = ~opens[1:] & writes[1:] & (touches.instruction[1:] == touches.instruction[:-1])
+    # The two halves of an update, an instruction that reads and writes the same bytes, stand behind each other.
+    halves = np.flatnonzero(~opens[1:] & writes[1:] & (touches.instruction[1:] == touches.instruction[:-1]))
+    stale_update = np.zeros(n, np.bool_)
+    stale_update[halves + 1] = stale[halves]
+
+    # The latest end of the reads so far, restarted in each cell. Stale reads are left out, for it is they that are at
+    # fault and not a write that meets them; and so are the read halves of updates, for a write that meets one meets the
+    # write half as well.
+    counts = ~writes & ~stale
+    counts[halves] = False
     events = 2 * len(schedule)
     base = touches.cell * (events + 1)
-    read_end = base + np.where(writes | updated, 0, touches.end + 1)
+    read_end = base + np.where(counts, touches.end + 1, 0)
     last_read = np.maximum(_before(np.maximum.accumulate(read_end)) - base - 1, -1)
     instruction_of_end = np.zeros(events + 1, np.int64)
     instruction_of_end[touches.end] = touches.instruction
-    still_read = last_read > touches.start
 
     found = [
-        (place[~writes & stale], writer),
-        (place[writes & still_read], instruction_of_end[last_read]),
-        (place[writes & in_flight], writer),
+        (place[stale], writer),
+        (place[writes & (last_read > touches.start)], instruction_of_end[last_read]),
+        (place[writes & in_flight & ~stale_update[last_write]], writer),
     ]
     rows = np.concatenate([np.stack([touches.instruction[at], other[at], at], axis=1) for at, other in found])
-    _, once = np.unique(rows[:, :2], axis=0, return_index=True)
+    rows = rows[np.unique(rows[:, :2], axis=0, return_index=True)[1]]
+    rows = rows[np.argsort(touches.start[rows[:, 2]], kind="stable")]
     too_small = np.flatnonzero(accesses.need > accesses.last - accesses.first)
-    return Hazards(schedule, timeline, geometry, accesses, touches, rows[once], too_small)
+    return Hazards(schedule, timeline, geometry, accesses, touches, rows, too_small)
 
 
 def _before(running: IntArray) -> IntArray:

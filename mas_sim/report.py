@@ -10,7 +10,8 @@ from mas_sim.audit import AuditResult, audit
 from mas_sim.bounds import Bounds, bounds
 from mas_sim.costs import pack_softmax
 from mas_sim.dataflows import build_schedule
-from mas_sim.energy import EnergyBreakdown, EnergyCoefficients, Level, energy_breakdown, energy_coefficients
+from mas_sim.energy import EnergyBreakdown, EnergyCoefficients, energy_breakdown, energy_coefficients
+from mas_sim.energy_table import Level
 from mas_sim.execute import ExecutionResult, execute
 from mas_sim.schedule import MAC, METER_FIELDS, STORE, UNIT_NAMES, UNITS, VEC, IntArray, Schedule
 from mas_sim.simulator import CAUSE_NAMES, Timeline, simulate

@@ -1,10 +1,10 @@
 """Schedules as data: the instruction format that every reader (timing, energy, audit, execution, drawing) shares.
 
 A schedule is one int32 matrix of instructions, one row each, in *program order*: the order in which the dataflow means
-them. Each hardware queue (a core's MAC, VEC, LOAD or STORE unit) runs its own instructions in that order; between queues
-only the explicit dependencies order them. Every dependency points to an earlier row, so no schedule can deadlock.
-An instruction names the L1 slots it reads and writes and the tile it works on, as a real instruction would; what it
-costs stands once in a table of *kinds* (instructions of the same shape share a row).
+them. Each hardware queue (a core's MAC, VEC, LOAD or STORE unit) runs its own instructions in that order; between
+queues only the explicit dependencies order them. Every dependency points to an earlier row, so no schedule can
+deadlock. An instruction names the L1 slots it reads and writes and the tile it works on, as a real instruction
+would; what it costs stands once in a table of *kinds* (instructions of the same shape share a row).
 """
 
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ class Schedule:
     slots : int64[slots, SLOT_FIELDS]
         Place of every L1 buffer of one core; core c's slots are `c * len(slots) + s`, at the same offsets in its share.
     active_cores
-        Cores that have any work. The last ones may be idle when there are fewer items than cores.
+        How many cores have any work; with fewer items than cores some are idle, the first one among them.
     """
 
     dataflow: str
@@ -191,12 +191,22 @@ class Schedule:
         code = self.instructions
         if code.ndim != 2 or code.shape[1] != FIELDS or code.dtype != np.int32:
             raise ScheduleError(f"instructions must be int32[n, {FIELDS}], got {code.dtype}{list(code.shape)}")
+        bad = np.flatnonzero(self.costs[:, C_CYCLES] < 0)
+        if bad.size:
+            raise ScheduleError(f"kind {bad[0]} takes {self.costs[bad[0], C_CYCLES]} cycles; costs cannot be negative")
         n_slots = self.slots.shape[0] * self.arch.cores
         limits = ((F_OP, len(OP_NAMES)), (F_QUEUE, self.queues), (F_KIND, self.costs.shape[0]))
         for column, limit in limits:
             bad = np.flatnonzero((code[:, column] < 0) | (code[:, column] >= limit))
             if bad.size:
-                raise ScheduleError(f"instruction #{bad[0]}: field {column} is {code[bad[0], column]}, not in 0..{limit - 1}")
+                raise ScheduleError(
+                    f"instruction #{bad[0]}: field {column} is {code[bad[0], column]}, not in 0..{limit - 1}"
+                )
+        bad = np.flatnonzero((self.unit_of >= LOAD) & (self.cycles < 1))
+        if bad.size:
+            raise ScheduleError(
+                f"instruction #{bad[0]}: a transfer takes {self.cycles[bad[0]]} cycles; at least 1 is needed"
+            )
         slot_columns = code[:, [F_DST, F_SRC0, F_SRC1]]
         bad = np.flatnonzero(((slot_columns < -1) | (slot_columns >= n_slots)).any(axis=1))
         if bad.size:

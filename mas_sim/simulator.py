@@ -1,7 +1,7 @@
 """Timing: run a schedule through the event kernel and give its timeline.
 
-`simulate` checks, packs, calls the compiled kernel and unpacks; the kernel itself is `_kernels.simulate_events`, its slow
-twin `reference.simulate_reference`.
+`simulate` checks, packs, calls the compiled kernel and unpacks; the kernel itself is `_kernels.simulate_events`,
+its slow twin `reference.simulate_reference`.
 """
 
 import numpy as np
@@ -21,9 +21,9 @@ def timing_vector(schedule: Schedule) -> IntArray:
 def simulate(schedule: Schedule) -> Timeline:
     """Time a schedule, event by event.
 
-    Each queue runs its instructions in order. An instruction starts when its queue is free and all its dependencies have
-    ended, `sync_cycles` later for those on other queues. Transfers also need the DRAM channel, which serves one at a time,
-    in the order in which they ask; ties go to the lower core, then the earlier instruction.
+    Each queue runs its instructions in order. An instruction starts when its queue is free and all its
+    dependencies have ended, `sync_cycles` later for those on other queues. Transfers also need the DRAM channel,
+    which serves one at a time, in the order in which they ask; ties go to the lower core, then the earlier instruction.
 
     Returns
     -------

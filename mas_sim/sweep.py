@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mas_sim.arch import Arch
 from mas_sim.dataflows import get_dataflow
-from mas_sim.energy import Level
+from mas_sim.energy_table import Level
 from mas_sim.report import Report, make_report
 from mas_sim.search.base import Progress, SearchResult
 from mas_sim.search.exhaustive import ExhaustiveSearch
@@ -199,9 +199,7 @@ def compare(
                     progress(what, done, total)
 
             reports.append(
-                best_report(
-                    name, arch, workload, objective, energy_level=energy_level, check=check, progress=step
-                )
+                best_report(name, arch, workload, objective, energy_level=energy_level, check=check, progress=step)
             )
     subject = "mas" if "mas" in dataflows else dataflows[-1]
     names = tuple(workload.name for workload in workloads)

@@ -98,7 +98,8 @@ def _result_table(report: Report) -> Table:
     table.add_row("tiling", sizes, proof)
     tiles = tiling.kv_tiles(report.workload)
     kept = f"K {tiling.k_resident_tiles}, V {tiling.v_resident_tiles} of {tiles}"
-    depths = f"Q {tiling.q_buffers} K {tiling.k_buffers} V {tiling.v_buffers} C/P {tiling.score_buffers} O {tiling.o_buffers}"
+    depths = f"Q {tiling.q_buffers} K {tiling.k_buffers} V {tiling.v_buffers}"
+    depths += f" C/P {tiling.score_buffers} O {tiling.o_buffers}"
     table.add_row("kept in L1", kept, f"buffers {depths}; cores split by {tiling.core_split}")
     table.add_row("cycles", f"{report.cycles:,}", f"{report.time_us:,.2f} us at {report.arch.clock_ghz:g} GHz")
     limits = f"MAC {bounds.mac_cycles:,}, VEC {bounds.vec_cycles:,}, DRAM {bounds.dram_cycles:,}"
@@ -112,7 +113,9 @@ def _result_table(report: Report) -> Table:
     table.add_row("L1 peak bytes", f"{schedule.l1_peak_bytes:,}", f"of {capacity:,}")
     balance = exp_balance(report.arch, report.workload)
     table.add_row(
-        "softmax rate needed", f"{balance.needed_per_cycle:.3g}/cycle", f"VEC gives {balance.available_per_cycle:.3g}/cycle"
+        "softmax rate needed",
+        f"{balance.needed_per_cycle:.3g}/cycle",
+        f"VEC gives {balance.available_per_cycle:.3g}/cycle",
     )
     if report.audit is not None:
         table.add_row("audit", "ok" if report.audit.ok else "ILLEGAL", f"{len(schedule):,} instructions")
@@ -134,7 +137,11 @@ def _energy_table(report: Report) -> Table:
 def _stall_table(report: Report) -> Table:
     table = _table("Stall cycles of each unit by what it waited for, summed over the cores")
     stalls = report.stalls()
-    causes = [name for name in ("mac", "vec", "load", "store", "channel", "buffer", "sync") if any(name in s for s in stalls.values())]
+    causes = [
+        name
+        for name in ("mac", "vec", "load", "store", "channel", "buffer", "sync")
+        if any(name in s for s in stalls.values())
+    ]
     table.add_column("unit")
     for name in causes:
         table.add_column(name, justify="right")

@@ -1,7 +1,7 @@
 """Searching tilings: spaces, objectives and searchers over one dataflow on one arch and workload.
 
-`search` is the short way in. The package itself can be called like it, so that `mas_sim.search` is both the function that
-users expect beside `simulate` and `compare`, and the folder its parts are imported from.
+`search` is the short way in. The package itself can be called like it, so that `mas_sim.search` is both the
+function that users expect beside `simulate` and `compare`, and the folder its parts are imported from.
 """
 
 import sys

@@ -1,7 +1,8 @@
 """What a searcher is and gives.
 
-Order of calls: a `SearchSpace` is made for one dataflow on one arch and workload; a searcher's `search(space, objective, ...)`
-asks the space for tilings and has them evaluated; it returns a `SearchResult`, whose best `Trial` is frozen.
+Order of calls: a `SearchSpace` is made for one dataflow on one arch and workload; a searcher's `search(space,
+objective, ...)` asks the space for tilings and has them evaluated; it returns a `SearchResult`, whose best `Trial`
+is frozen.
 """
 
 from collections.abc import Callable

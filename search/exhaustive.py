@@ -1,8 +1,8 @@
 """Exhaustive search with pruning by bounds: the optimum of a space, with proof.
 
-First every tiling is looked at: does it fit, and what is the least it can take? Then the legal ones are simulated in the order of that
-bound, in waves, until the next bound is above the best value found: all that are left cannot be better, nor tie. The waves
-do not depend on the number of threads, so neither do the counts.
+First every tiling is looked at: does it fit, and what is the least it can take? Then the legal ones are simulated
+in the order of that bound, in waves, until the next bound is above the best value found: all that are left cannot
+be better, nor tie. The waves do not depend on the number of threads, so neither do the counts.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -105,7 +105,10 @@ class ExhaustiveSearch:
 
         starts = range(0, space.outer.shape[0], SCAN_CHUNK)
         with ThreadPoolExecutor(self.threads) as pool:
-            index, cycles, energy, fell_out = (np.array(x) if i == 3 else np.concatenate(x) for i, x in enumerate(zip(*pool.map(scan_chunk, starts), strict=True)))
+            index, cycles, energy, fell_out = (
+                np.array(x) if i == 3 else np.concatenate(x)
+                for i, x in enumerate(zip(*pool.map(scan_chunk, starts), strict=True))
+            )
         return _Bounded(index, cycles, energy, int(fell_out[:, 1].sum()))
 
     def _evaluate(self, pool: ThreadPoolExecutor, space: SearchSpace, indices: IntArray) -> IntArray:

@@ -1,7 +1,7 @@
 """The space of tilings that a search looks through: candidate values of every choice, and their product.
 
-Tile sizes are *outer* choices, everything else (residency, buffering, ring, core split) *inner* ones. A tiling's index is
-`outer index * inner choices + inner index`, so spaces of a million tilings take no memory.
+Tile sizes are *outer* choices, everything else (residency, buffering, ring, core split) *inner* ones. A tiling's
+index is `outer index * inner choices + inner index`, so spaces of a million tilings take no memory.
 """
 
 import itertools
@@ -87,7 +87,7 @@ class SearchSpace:
         return np.array(rows, dtype=np.int64).reshape(-1, INNER_FIELDS)
 
     def __len__(self) -> int:
-        return self.outer.shape[0] * self.inner.shape[0]
+        return int(self.outer.shape[0] * self.inner.shape[0])
 
     def packed(self, indices: IntArray) -> IntArray:
         """Return the tilings at `indices`, packed; int64[n, TILING_FIELDS]."""
@@ -108,4 +108,5 @@ class SearchSpace:
         shares = "/".join(str(share / SHARES) for share in self.residency)
         rings = "/".join(map(str, DATAFLOWS[self.dataflow].score_buffers))
         depths = "/".join(map(str, self.buffers))
-        return f"{sizes}; K and V resident share {shares}; buffers {depths}; score buffers {rings}; core split by groups/items"
+        inner = f"K and V resident share {shares}; buffers {depths}; score buffers {rings}; core split by groups/items"
+        return f"{sizes}; {inner}"

@@ -178,6 +178,4 @@ def build_schedule(
     code = np.empty((bound, FIELDS), np.int32)
     book = make_book(p, t, kinds, costs.shape[0], grid, slots.shape[0], places)
     n = _dispatch.emit(flow.number, code, book, slots.shape[0])
-    return Schedule(
-        dataflow, arch, workload, tiling, code[:n], costs, slots, grid, int(active_core_count(p, t))
-    )
+    return Schedule(dataflow, arch, workload, tiling, code[:n], costs, slots, grid, int(active_core_count(p, t)))

@@ -55,8 +55,8 @@ def instruction_bound(dataflow: int, grid: Grid, passes: int) -> int:
     items = groups * (grid.row_ptr.shape[0] - 1)
     pairs = groups * grid.row_tiles.shape[0]
     if dataflow == LAYER_WISE:
-        return items * (4 + passes) + pairs * 6
-    return items * (2 + passes) + pairs * 4
+        return int(items * (4 + passes) + pairs * 6)
+    return int(items * (2 + passes) + pairs * 4)
 
 
 @leaf
@@ -78,4 +78,4 @@ def emit(dataflow: int, code: CodeArray, book: IntArray, n_slots: int) -> int:
             flat.emit_core(code, book)
         else:
             mas.emit_core(code, book)
-    return book[BK_N]
+    return int(book[BK_N])

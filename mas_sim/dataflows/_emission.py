@@ -1,9 +1,9 @@
 """Writing instructions: the emission state, the scoreboard that derives dependencies, and the blocks dataflows share.
 
 A dataflow says in which order instructions stand and which slots they use; `issue` derives the dependencies from that:
-a read waits for the slot's last writer, a write for the slot's last readers and writer, where those are on other queues.
-A queue that already waits for a later instruction of another queue need not wait for an earlier one again (each queue
-ends its instructions in order), so only dependencies that matter are written down.
+a read waits for the slot's last writer, a write for the slot's last readers and writer, where those are on other
+queues. A queue that already waits for a later instruction of another queue need not wait for an earlier one again
+(each queue ends its instructions in order), so only dependencies that matter are written down.
 """
 
 import numpy as np
@@ -69,9 +69,9 @@ from mas_sim.tiling import (
     TL_SCORE_BUFFERS,
 )
 
-# The book: one int64 vector that holds everything emission reads and writes besides the instructions themselves. It is one
-# vector because every array costs a compiled call seven arguments. Fixed sections first, then those whose start stands
-# in the first section.
+# The book: one int64 vector that holds everything emission reads and writes besides the instructions themselves.
+# It is one vector because every array costs a compiled call seven arguments. Fixed sections first, then those
+# whose start stands in the first section.
 BK_N, BK_CORE, BK_FIRST, BK_LAST = 0, 1, 2, 3  # instructions so far; the current core and its items [first, last)
 BK_K, BK_V = 4, 7  # each: streamed tiles so far, sets of resident tiles so far, key of the current set
 BK_BOARD, BK_HELD, BK_GROUPS, BK_ROWS, BK_TILES, BK_ROW_BLOCKS = 10, 11, 12, 13, 14, 15  # starts; number of row blocks
@@ -191,7 +191,7 @@ def begin_pass(book: IntArray) -> int:
     """Start a pass that reuses L1 from scratch, and return its first row; `link_pass` must follow its emission."""
     for at in range(book[BK_BOARD], book[BK_GROUPS]):
         book[at] = -1
-    return book[BK_N]
+    return int(book[BK_N])
 
 
 @leaf
@@ -216,7 +216,7 @@ def link_pass(code: CodeArray, book: IntArray, start: int, core_start: int) -> N
 def row_kind(book: IntArray, g: int, i: int) -> int:
     """Index of an item's shape: `2 * class of the group`, plus 1 if row block i is the ragged last one."""
     ragged = 1 if (i + 1) * book[BK_T + TL_Q] > book[BK_P + P_NQ] else 0
-    return book[book[BK_GROUPS] + g * GROUP_FIELDS + GROUP_CLASS] * 2 + ragged
+    return int(book[book[BK_GROUPS] + g * GROUP_FIELDS + GROUP_CLASS] * 2 + ragged)
 
 
 @leaf
@@ -228,13 +228,13 @@ def ragged_kv(book: IntArray, j: int) -> int:
 @leaf
 def first_tile(book: IntArray, i: int) -> int:
     """Where row block i's kv tiles start in the list that `tile_at` reads; those of row block i + 1 follow."""
-    return book[book[BK_ROWS] + i * ROW_FIELDS + ROW_FIRST]
+    return int(book[book[BK_ROWS] + i * ROW_FIELDS + ROW_FIRST])
 
 
 @leaf
 def tile_at(book: IntArray, at: int) -> int:
     """Return the kv tile at a place in the list of all row blocks' kv tiles."""
-    return book[book[BK_TILES] + at]
+    return int(book[book[BK_TILES] + at])
 
 
 @leaf
@@ -248,7 +248,7 @@ def fetch_q(code: CodeArray, book: IntArray, place: int, g: int, i: int) -> int:
     """Load the Q rows of an item, the core's `place`-th, and return their slot."""
     slot = book[BK_BASE + T_Q] + place % book[BK_T + TL_Q_BUFFERS]
     issue(code, book, OP_LOAD_Q, LOAD, book[BK_KINDS + KB_LOAD_Q] + row_kind(book, g, i), slot, -1, -1, g, i, 0, 0, 0)
-    return slot
+    return int(slot)
 
 
 @leaf
@@ -267,7 +267,7 @@ def fetch_kv(code: CodeArray, book: IntArray, is_v: int, g: int, i: int, j: int)
         slot = base + book[cursor + 1] % buffers * resident + j
         held = book[BK_HELD] + slot
         if book[held] == key:
-            return slot
+            return int(slot)
         book[held] = key
     else:
         tiles = (book[BK_P + P_NKV] + book[BK_T + TL_KV] - 1) // book[BK_T + TL_KV]
@@ -275,7 +275,7 @@ def fetch_kv(code: CodeArray, book: IntArray, is_v: int, g: int, i: int, j: int)
         book[cursor] += 1
     kind = book[BK_KINDS + KB_LOAD_K + is_v] + book[group + GROUP_CLASS] * 2 + ragged_kv(book, j)
     issue(code, book, OP_LOAD_K + is_v, LOAD, kind, slot, -1, -1, g, i, j, 0, 0)
-    return slot
+    return int(slot)
 
 
 @leaf

@@ -1,7 +1,8 @@
 """What a tiling means before any instruction is written: the grid of work items, the cost of each kind, the L1 slots.
 
-Compiled helpers that all dataflows share. A *kind* is an operation on tiles of one shape; since tiles are full or ragged and
-groups of heads come in a few sizes, a schedule has tens of kinds whatever its length, and costs are computed once a kind.
+Compiled helpers that all dataflows share. A *kind* is an operation on tiles of one shape; since tiles are full or
+ragged and groups of heads come in a few sizes, a schedule has tens of kinds whatever its length, and costs are
+computed once a kind.
 """
 
 import numpy as np
@@ -53,7 +54,8 @@ from mas_sim.tiling import (
     TL_V_RESIDENT,
 )
 
-# First kind of each operation, int64[KIND_BASES]; indices within are `class * 2 + ragged row`, then `* 2 + ragged kv tile`.
+# First kind of each operation, int64[KIND_BASES]; indices within are `class * 2 + ragged row`, then `* 2 + ragged
+# kv tile`.
 KB_LOAD_Q, KB_STORE_O, KB_LOAD_K, KB_LOAD_V, KB_QK, KB_PV, KB_SOFTMAX = 0, 1, 2, 3, 4, 5, 6
 KB_STORE_C, KB_LOAD_C, KB_STORE_P, KB_LOAD_P = 7, 8, 9, 10
 KB_ROW_CLASSES, KB_PASSES, KB_TOTAL = 11, 12, 13
@@ -79,8 +81,8 @@ def item_count(p: IntArray, t: IntArray) -> int:
 def core_items(p: IntArray, t: IntArray, core: int) -> tuple[int, int]:
     """Items `[first, last)` of a core; items are numbered `group * row_blocks + row block`.
 
-    Split by `groups`, core c of n takes groups `[c G // n, (c+1) G // n)`; split by `items`, the same rule over all items.
-    The cores are filled from the last one, so the first cores may be the idle ones when there is too little work.
+    Split by `groups`, core c of n takes groups `[c G // n, (c+1) G // n)`; split by `items`, the same rule over
+    all items. With fewer groups (items) than cores, the first cores are among the idle ones.
     """
     rows = ceil_div(p[P_NQ], t[TL_Q])
     groups = group_count(p, t)
@@ -103,7 +105,7 @@ def active_core_count(p: IntArray, t: IntArray) -> int:
 @leaf
 def tile_width(p: IntArray, t: IntArray, j: int) -> int:
     """Columns of kv tile j; the last one may be ragged."""
-    return min(t[TL_KV], p[P_NKV] - j * t[TL_KV])
+    return int(min(t[TL_KV], p[P_NKV] - j * t[TL_KV]))
 
 
 @jit
@@ -169,17 +171,17 @@ def kind_bases(grid: Grid, passes: int) -> IntArray:
 
 @leaf
 def _fill_tile_costs(
-    costs: IntArray, base: IntArray, cls: int, ragged_row: int, ragged_kv: int, shape: tuple[int, int, int, int],
+    costs: IntArray, base: IntArray, cls: int, ragged_row: int, ragged_kv: int, shape: tuple[int, int, int],
     path: int, spills: bool, p: IntArray,
 ) -> None:  # fmt: skip
     """Costs of the kinds that work on one tile of C: its products, and its transfers if C and P go through DRAM."""
-    m, n, heads, kv_heads = shape
+    m, n, heads = shape
     index = (cls * 2 + ragged_row) * 2 + ragged_kv
-    cost_of_matmul(costs[base[KB_QK] + index], m, p[P_E], n, heads, kv_heads, False, 0, path, p)
+    cost_of_matmul(costs[base[KB_QK] + index], m, p[P_E], n, heads, False, 0, path, p)
     for variant in range(PV_VARIANTS):
         kind = base[KB_PV] + index * PV_VARIANTS + variant
         full_variant = variant + (4 if spills else 0)
-        cost_of_matmul(costs[kind], m, n, p[P_F], heads, kv_heads, True, full_variant, path, p)
+        cost_of_matmul(costs[kind], m, n, p[P_F], heads, True, full_variant, path, p)
     cost_of_dma(costs[base[KB_STORE_C] + index], heads * m * n * p[P_ELEMENT], False, p)
     cost_of_dma(costs[base[KB_LOAD_P] + index], heads * m * n * p[P_ELEMENT], True, p)
 
@@ -220,7 +222,7 @@ def cost_table(p: IntArray, t: IntArray, passes: IntArray, grid: Grid, base: Int
             for ragged_kv in range(2):
                 n = t[TL_KV] if ragged_kv == 0 else p[P_NKV] - (tiles - 1) * t[TL_KV]
                 if ragged_kv == 0 or n < t[TL_KV]:
-                    shape = (m, n, heads, kv_heads)
+                    shape = (m, n, heads)
                     _fill_tile_costs(costs, base, cls, ragged_row, ragged_kv, shape, path, spills, p)
             for length in range(lengths):
                 columns = grid.class_length[length]
@@ -236,13 +238,13 @@ def cost_table(p: IntArray, t: IntArray, passes: IntArray, grid: Grid, base: Int
 @leaf
 def output_spills(p: IntArray, heads: int, m: int) -> bool:
     """Whether partial sums of O do not fit the L0 accumulators and go through L1 between kv tiles."""
-    return heads * m * p[P_F] * p[P_ACC_ELEMENT] > p[P_ACC_BYTES]
+    return bool(heads * m * p[P_F] * p[P_ACC_ELEMENT] > p[P_ACC_BYTES])
 
 
 @leaf
 def group_heads(p: IntArray, t: IntArray) -> int:
     """(batch, head) pairs of a full group."""
-    return min(t[TL_BATCH], p[P_BATCH]) * min(t[TL_HEAD], p[P_HEADS])
+    return int(min(t[TL_BATCH], p[P_BATCH]) * min(t[TL_HEAD], p[P_HEADS]))
 
 
 @leaf
@@ -253,7 +255,7 @@ def group_kv_heads(p: IntArray, t: IntArray) -> int:
     touched = heads if share == 1 else (1 if share % heads == 0 else (heads + share - 2) // share + 1)
     if heads % share == 0:
         touched = heads // share
-    return min(t[TL_BATCH], p[P_BATCH]) * min(touched, p[P_KV_HEADS])
+    return int(min(t[TL_BATCH], p[P_BATCH]) * min(touched, p[P_KV_HEADS]))
 
 
 @leaf
@@ -280,7 +282,15 @@ def kv_slot_count(tiles: int, resident: int, buffers: int) -> int:
 
 @leaf
 def add_kv_slots(
-    slots: IntArray, n: int, offset: int, tensor: int, resident: int, buffers: int, head_dim: int, p: IntArray, t: IntArray
+    slots: IntArray,
+    n: int,
+    offset: int,
+    tensor: int,
+    resident: int,
+    buffers: int,
+    head_dim: int,
+    p: IntArray,
+    t: IntArray,
 ) -> tuple[int, int]:
     """Append the slots of K or V: `buffers` sets of the resident tiles, then those of the streamed tiles.
 
@@ -299,14 +309,14 @@ def add_kv_slots(
 @leaf
 def stats_bytes(p: IntArray, heads: int, rows: int) -> int:
     """Bytes of the running row maximum and row sum of a row block, in the accumulator's data type."""
-    return 2 * heads * rows * p[P_ACC_ELEMENT]
+    return int(2 * heads * rows * p[P_ACC_ELEMENT])
 
 
 @leaf
 def output_bytes(p: IntArray, heads: int, rows: int, tiles: int) -> int:
     """Bytes of an output tile in L1: in the accumulator's data type if its partial sums go through L1."""
     spills = tiles > 1 and output_spills(p, heads, rows)
-    return heads * rows * p[P_F] * (p[P_ACC_ELEMENT] if spills else p[P_ELEMENT])
+    return int(heads * rows * p[P_F] * (p[P_ACC_ELEMENT] if spills else p[P_ELEMENT]))
 
 
 @leaf

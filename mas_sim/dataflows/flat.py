@@ -1,7 +1,8 @@
 """FLAT (Kao et al., ASPLOS 2023): attention fused on chip by row blocks, in sequence.
 
-For each row block C_i, then P_i, then O_i: C and P never leave L1, but the MAC unit waits while softmax runs and the vector unit
-waits while products run. Loads of the next row block overlap with all of it, as far as the buffers allow.
+For each row block C_i, then P_i, then O_i: C and P never leave L1, but the MAC unit waits while softmax runs and
+the vector unit waits while products run. Loads of the next row block overlap with all of it, as far as the buffers
+allow.
 """
 
 from mas_sim._jit import leaf

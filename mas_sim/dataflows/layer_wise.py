@@ -1,8 +1,9 @@
 """Layer-wise attention: three separate passes, with C and P through DRAM.
 
-Pass 1 computes all tiles of C = Q K^T and stores them; pass 2 loads row blocks of C, applies softmax, stores P; pass 3 loads the
-tiles of P and computes O = P V. A pass starts when the one before has ended on its core, as three kernels would, and so L1
-is laid out anew for each. Within a pass, transfers and computation overlap as far as the buffers allow.
+Pass 1 computes all tiles of C = Q K^T and stores them; pass 2 loads row blocks of C, applies softmax, stores P;
+pass 3 loads the tiles of P and computes O = P V. A pass starts when the one before has ended on its core, as three
+kernels would, and so L1 is laid out anew for each. Within a pass, transfers and computation overlap as far as the
+buffers allow.
 """
 
 from mas_sim._jit import leaf

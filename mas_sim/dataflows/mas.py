@@ -1,11 +1,11 @@
 """MAS-Attention (MLSys 2025): two semi-synchronous streams with full-row softmax.
 
-In round r the MAC unit computes C_r and then O_{r-2}, while the vector unit computes P_{r-1}. Rounds run on across heads and
-batches, so the pipeline fills once a core, not once a head.
+In round r the MAC unit computes C_r and then O_{r-2}, while the vector unit computes P_{r-1}. Rounds run on across
+heads and batches, so the pipeline fills once a core, not once a head.
 
-C and P of the three row blocks in flight sit in a ring (`score_buffers`). With three, a round's C_r has a row block of its own.
-Two are the least (the paper's section 5.6: a row of P_i and one of P_{i-1} or C_{i+1}): C_r then takes the place of P_{r-2},
-so the MAC unit computes O_{r-2} first and C_r behind it.
+C and P of the three row blocks in flight sit in a ring (`score_buffers`). With three, a round's C_r has a row
+block of its own. Two are the least (the paper's section 5.6: a row of P_i and one of P_{i-1} or C_{i+1}): C_r then
+takes the place of P_{r-2}, so the MAC unit computes O_{r-2} first and C_r behind it.
 """
 
 from mas_sim._jit import leaf

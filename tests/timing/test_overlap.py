@@ -10,7 +10,7 @@ TILING = Tiling(q_tile=ROWS, kv_tile=128, k_resident_tiles=4, v_resident_tiles=4
 
 
 def machine(exp_lane_cycles: int) -> Arch:
-    """A machine whose only costs are MAC steps and exp: ideal array, wide ports, a very fast DRAM, L1 for everything."""
+    """A machine whose only costs are MAC steps and exp: ideal array, wide ports, fast DRAM, L1 for everything."""
     return load_arch("mas_edge").with_(
         **{
             "mac.timing": "ideal",
@@ -39,7 +39,8 @@ def cycles(dataflow: str, arch: Arch) -> int:
 
 @pytest.mark.parametrize("score_buffers", [2, 3])
 def test_is_mas_twice_as_fast_as_flat_where_vec_work_equals_mac_work(score_buffers: int) -> None:
-    # A row block: 2 * 64 * 512 * 64 MACs on 16 x 16 are 16,384 cycles; 64 * 512 exps on 256 lanes are 128 times the lane-cycles.
+    # A row block: 2 * 64 * 512 * 64 MACs on 16 x 16 are 16,384 cycles; 64 * 512 exps on 256 lanes are 128 times
+    # the lane-cycles.
     arch = machine(exp_lane_cycles=128)
     tiling = Tiling(**{**TILING.as_dict(), "score_buffers": score_buffers})
     mas = simulate(build_schedule("mas", arch, WORKLOAD, tiling)).cycles

@@ -1,4 +1,4 @@
-"""Does the audit catch every way in which a schedule can be wrong, and does execution show it in numbers?"""
+"""Whether the audit catches every way in which a schedule can be wrong, and execution shows it in numbers."""
 
 from dataclasses import replace
 from typing import Any
@@ -137,7 +137,7 @@ def test_is_the_audit_at_least_as_strict_as_execution(dataflow: str) -> None:
     slots = len(schedule.slots)
     ranges = {F_DST: slots, F_SRC0: slots, F_SRC1: slots, F_GROUP: 3, F_ROW: 3, F_TILE: 4, F_STEP: 4, F_FLAGS: 4}
     wrong = 0
-    for _ in range(400):
+    for _ in range(250):
         code = schedule.instructions.copy()
         i, column = int(rng.integers(len(code))), int(rng.choice([*ranges, F_DEP0]))
         if column in ranges and code[i, column] < 0:
@@ -152,7 +152,7 @@ def test_is_the_audit_at_least_as_strict_as_execution(dataflow: str) -> None:
         error = error_of(broken)
         wrong += error > 1e-3
         assert faults or error < 1e-4, (schedule.describe(i), broken.describe(i))
-    assert wrong > 100
+    assert wrong > 60
 
 
 def test_are_passes_of_layer_wise_kept_apart_by_address() -> None:
@@ -168,20 +168,21 @@ def test_are_passes_of_layer_wise_kept_apart_by_address() -> None:
 # --- Are buffers watched? ---
 
 
-def test_is_a_buffer_reused_too_early_caught() -> None:
-    """The second K tile is loaded to where the first still is."""
-    schedule = build(**FAST_DRAM)
+@pytest.mark.parametrize("sync_cycles", [0, 1000])
+def test_is_a_buffer_reused_too_early_caught(sync_cycles: int) -> None:
+    """The second K tile is loaded to where the first still is: while that is read, or even before."""
+    schedule = build(**FAST_DRAM | {"sync_cycles": sync_cycles})
     code = schedule.instructions.copy()
     first, second = find(schedule, OP_LOAD_K, tile=0), find(schedule, OP_LOAD_K, tile=1)
-    user = find(schedule, OP_QK, tile=1)
-    code[second, F_DST] = code[user, F_SRC1] = code[first, F_DST]
+    user, next_user = find(schedule, OP_QK, tile=0), find(schedule, OP_QK, tile=1)
+    code[second, F_DST] = code[next_user, F_SRC1] = code[first, F_DST]
     broken = edited(schedule, code)
     faults = faults_of(broken)
-    assert any(
-        fault.startswith("buffer reused too early") and f"#{second} core 0 LOAD load_k" in fault and "K" in fault
-        for fault in faults
-    ), faults
-    assert error_of(broken) > 1e-3
+    assert faults[0].startswith("buffer reused too early")
+    assert f"#{second} core 0 LOAD load_k" in faults[0]
+    assert f"#{user} core 0 MAC qk" in faults[0]
+    if sync_cycles:  # operands are taken at the start, so only what is gone by then shows in the numbers
+        assert error_of(broken) > 1e-3
 
 
 def test_are_two_writes_at_once_caught() -> None:
@@ -359,9 +360,9 @@ def test_is_a_wrong_order_of_softmax_passes_caught() -> None:
     for column in (F_TILE, F_STEP, F_KIND):
         code[[second, third], column] = code[[third, second], column]
     faults = faults_of(edited(schedule, code))
-    assert f"#{second} core 0 VEC softmax" in faults[0]
+    assert faults[0].startswith(f"read too early: #{second} core 0 VEC softmax")
     assert "after 2 of 5 softmax passes" in faults[0]
-    assert "after 1 of 5 softmax passes" in faults[0]
+    assert f"but #{third} core 0 VEC softmax" in faults[0]
     assert error_of(edited(schedule, code)) > 1e-3
 
 

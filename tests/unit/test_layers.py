@@ -24,25 +24,29 @@ dataflows
 _kernels timeline
 simulator reference bounds energy
 accesses
-hazards execute trace
+hazards execute
 audit _batch
-report search search.base search.objective
+report search.base search.objective
 search.space
 search.exhaustive
+search
 sweep
-store
-plots
+tables
 cli
+__init__
 """
 """Lowest first; a module may import those of lower lines only, so those of one line are independent of each other."""
 
-RANK = {f"mas_sim.{name}": rank for rank, line in enumerate(LAYERS.split("\n")) for name in line.split()}
+RANK = {
+    f"mas_sim.{name}".removesuffix(".__init__"): rank
+    for rank, line in enumerate(LAYERS.split("\n"))
+    for name in line.split()
+}
 FILES = {
     ".".join((prefix, *path.relative_to(ROOT / folder).with_suffix("").parts)).removesuffix(".__init__"): path
     for prefix, folder in (("mas_sim", "mas_sim"), ("mas_sim.search", "search"))
     for path in (ROOT / folder).rglob("*.py")
 }
-FILES.pop("mas_sim")  # the package itself, which Python runs before any of its modules
 
 
 def imports_of(module: str) -> set[str]:
@@ -58,11 +62,11 @@ def imports_of(module: str) -> set[str]:
 
 
 def reached_from(module: str) -> set[str]:
-    """Our modules that importing a module runs, directly or not, their packages included."""
+    """Our modules that a module needs, directly or not, with their packages; but not the whole of `mas_sim`."""
     reached, waiting = set(), [module]
     while waiting:
         current = waiting.pop()
-        if current in FILES and current not in reached:
+        if current in FILES and current not in reached and current != "mas_sim":
             reached.add(current)
             waiting += [*imports_of(current), current.rpartition(".")[0]]
     return reached

@@ -1,0 +1,95 @@
+"""Whether any legal input, however odd, gives a legal schedule that computes attention."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mas_sim.arch import Arch, load_arch
+from mas_sim.audit import audit
+from mas_sim.dataflows import DATAFLOWS, build_schedule
+from mas_sim.execute import execute
+from mas_sim.schedule import Schedule
+from mas_sim.simulator import simulate
+from mas_sim.tiling import CORE_SPLITS, Tiling
+from mas_sim.workload import Workload
+
+STEPS = ("scale", "max", "subtract", "exp", "sum", "divide")
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Small attention layers: any heads over K/V heads, any lengths, E unlike F."""
+    kv_heads = draw(st.integers(1, 3))
+    return Workload(
+        name="any",
+        batch=draw(st.integers(1, 3)),
+        heads=kv_heads * draw(st.integers(1, 3)),
+        kv_heads=kv_heads,
+        n_q=draw(st.integers(1, 40)),
+        n_kv=draw(st.integers(1, 40)),
+        head_dim_qk=draw(st.integers(1, 9)),
+        head_dim_v=draw(st.integers(1, 9)),
+        dtype=draw(st.sampled_from(["fp16", "int8"])),
+    )
+
+
+@st.composite
+def arches(draw: st.DrawFn) -> Arch:
+    """Machines with room enough, but any number of cores, any speeds, and softmax cut into any passes."""
+    steps = STEPS[draw(st.integers(0, 1)) :]
+    cuts = draw(st.sets(st.integers(1, len(steps) - 1)))
+    edges = [0, *sorted(cuts), len(steps)]
+    changes: dict[str, Any] = {
+        "cores": draw(st.integers(1, 4)),
+        "vec.softmax_passes": [list(steps[a:b]) for a, b in pairwise(edges)],
+        "vec.lanes": draw(st.sampled_from([1, 16, 256])),
+        "vec.op_lane_cycles.exp": draw(st.sampled_from([0, 6])),
+        "mac.timing": draw(st.sampled_from(["ideal", "pipelined", "systolic"])),
+        "l0.accumulator_kib": draw(st.sampled_from([0.25, 64.0])),
+        "l1.shared": draw(st.booleans()),
+        "dram.bandwidth_gb_per_s": draw(st.sampled_from([0.5, 30.0, 5000.0])),
+        "dram.latency_cycles": draw(st.sampled_from([0, 375])),
+        "dram.setup_cycles": draw(st.sampled_from([0, 16])),
+        "issue_cycles": draw(st.integers(0, 2)),
+        "sync_cycles": draw(st.sampled_from([0, 8])),
+    }
+    return load_arch("mas_edge").with_(**changes)
+
+
+@st.composite
+def tilings(draw: st.DrawFn, dataflow: str) -> Tiling:
+    """Any tiling that the dataflow takes, larger than the workload or not."""
+    buffers = st.integers(1, 4)
+    return Tiling(
+        batch_tile=draw(st.integers(1, 3)),
+        head_tile=draw(st.integers(1, 6)),
+        q_tile=draw(st.integers(3, 45)),
+        kv_tile=draw(st.integers(3, 45)),
+        k_resident_tiles=draw(st.integers(0, 6)),
+        v_resident_tiles=draw(st.integers(0, 6)),
+        q_buffers=draw(buffers),
+        k_buffers=draw(buffers),
+        v_buffers=draw(buffers),
+        o_buffers=draw(buffers),
+        score_buffers=draw(st.sampled_from(DATAFLOWS[dataflow].score_buffers)),
+        core_split=draw(st.sampled_from(CORE_SPLITS)),
+    )
+
+
+@st.composite
+def schedules(draw: st.DrawFn, dataflow: str) -> Schedule:
+    return build_schedule(dataflow, draw(arches()), draw(workloads()), draw(tilings(dataflow)))
+
+
+@pytest.mark.parametrize("dataflow", DATAFLOWS)
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(data=st.data())
+def test_is_any_legal_input_run_legally_and_correctly(dataflow: str, data: st.DataObject) -> None:
+    schedule = data.draw(schedules(dataflow))
+    timeline = simulate(schedule)
+    assert timeline.cycles >= 0
+    assert audit(schedule, timeline).summary() == "ok"
+    assert execute(schedule, timeline).max_abs_error < 1e-4
