@@ -47,7 +47,7 @@ from mas_sim.schedule import (
     IntArray,
     Schedule,
 )
-from mas_sim.simulator import Timeline
+from mas_sim.timeline import Timeline
 
 DRAM_C, DRAM_P = -1, -2
 """Operands that are no L1 slot: the scores and the probabilities that a dataflow keeps in DRAM."""

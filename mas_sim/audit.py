@@ -40,7 +40,7 @@ from mas_sim.schedule import (
     IntArray,
     Schedule,
 )
-from mas_sim.simulator import Timeline
+from mas_sim.timeline import Timeline
 
 MAX_DESCRIBED = 20
 """Faults that are described; the others are counted."""

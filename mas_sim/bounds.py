@@ -192,7 +192,7 @@ def _add(work: IntArray, costs: IntArray, kind: int, count: int) -> int:
 def _kv_tile_cycles(
     work: IntArray, costs: IntArray, kinds: IntArray, row: int, full: int, ragged: int, count: int
 ) -> tuple[int, int]:
-    """Add the products of `count` row blocks of kind `row`, `full + ragged` kv tiles each; return one's C and O cycles."""
+    """Add the products of `count` row blocks of kind `row`, `full + ragged` kv tiles each; return one's cycles."""
     qk, pv = kinds[KB_QK] + row * 2, kinds[KB_PV] + row * 2 * PV_VARIANTS
     scores = _add(work, costs, qk, count * full) + _add(work, costs, qk + 1, count * ragged)
     tiles = full + ragged

@@ -41,7 +41,7 @@ from mas_sim.schedule import (
     T_S,
     Schedule,
 )
-from mas_sim.simulator import Timeline
+from mas_sim.timeline import Timeline
 from mas_sim.workload import Workload
 
 Floats = npt.NDArray[np.float32]

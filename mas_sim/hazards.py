@@ -12,7 +12,7 @@ import numpy as np
 
 from mas_sim.accesses import Accesses, Geometry, describe_version, event_ranks, list_accesses
 from mas_sim.schedule import IntArray, Schedule
-from mas_sim.simulator import Timeline
+from mas_sim.timeline import Timeline
 
 
 def describe_when(schedule: Schedule, timeline: Timeline, index: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mas_sim.arch import Arch
 from mas_sim.dataflows import get_dataflow
 from mas_sim.energy_table import Level
+from mas_sim.errors import MasSimError
 from mas_sim.report import Report, make_report
 from mas_sim.search.base import Progress, SearchResult
 from mas_sim.search.exhaustive import ExhaustiveSearch
@@ -187,9 +188,15 @@ def compare(
     ------
     NothingFitsError
         If a dataflow has no legal tiling for a workload.
+    MasSimError
+        If a name is unknown or given twice.
     """
     for name in dataflows:
         get_dataflow(name)
+    for kind, names in (("workload", [w.name for w in workloads]), ("dataflow", list(dataflows))):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise MasSimError(f"{kind} given twice: {', '.join(twice)}; each needs a name of its own")
     reports = []
     for workload in workloads:
         for name in dataflows:

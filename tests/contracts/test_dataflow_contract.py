@@ -72,7 +72,7 @@ CASES = [
     Case("spilled sums", attention(2, 37, 50), Tiling(q_tile=16, kv_tile=16), {"l0.accumulator_kib": 0.25}),
 ]
 
-BUFFERS = [
+BUFFERS: list[dict[str, Any]] = [
     {
         "k_resident_tiles": k_resident,
         "v_resident_tiles": v_resident,

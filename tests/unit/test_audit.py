@@ -44,17 +44,23 @@ from mas_sim.schedule import (
     CodeArray,
     Schedule,
 )
-from mas_sim.simulator import Timeline, simulate
+from mas_sim.simulator import simulate
 from mas_sim.tiling import Tiling
+from mas_sim.timeline import Timeline
 from mas_sim.workload import Workload
 
 WORKLOAD = Workload(name="small", heads=3, n_q=37, n_kv=50, head_dim_qk=8, head_dim_v=12)
 TILING = Tiling(q_tile=16, kv_tile=16)
-FAST_DRAM = {"dram.bandwidth_gb_per_s": 1000.0, "dram.latency_cycles": 0, "dram.setup_cycles": 0, "sync_cycles": 0}
-SLOW_DRAM = {"dram.bandwidth_gb_per_s": 1.0}
+FAST_DRAM: dict[str, Any] = {
+    "dram.bandwidth_gb_per_s": 1000.0,
+    "dram.latency_cycles": 0,
+    "dram.setup_cycles": 0,
+    "sync_cycles": 0,
+}
+SLOW_DRAM: dict[str, Any] = {"dram.bandwidth_gb_per_s": 1.0}
 
 
-def build(dataflow: str = "mas", tiling: Tiling = TILING, **arch: Any) -> Schedule:
+def build(dataflow: str = "mas", tiling: Tiling = TILING, /, **arch: Any) -> Schedule:
     return build_schedule(dataflow, load_arch("mas_edge").with_(**({"cores": 1} | arch)), WORKLOAD, tiling)
 
 
@@ -297,7 +303,7 @@ def test_are_timelines_that_make_no_sense_caught() -> None:
 @pytest.mark.parametrize("resident", [0, 4])
 def test_is_a_wrong_tile_caught(resident: int) -> None:
     """Tile 2 is loaded where tile 1 is meant."""
-    schedule = build(tiling=replace(TILING, k_resident_tiles=resident))
+    schedule = build("mas", replace(TILING, k_resident_tiles=resident))
     code = schedule.instructions.copy()
     load, user = find(schedule, OP_LOAD_K, tile=1), find(schedule, OP_QK, tile=1)
     code[load, F_TILE] = 2

@@ -1,0 +1,63 @@
+"""Is the public interface what it is said to be?"""
+
+import sys
+
+import mas_sim
+
+PUBLIC = {
+    "DATAFLOWS", "Arch", "Comparison", "ConfigError", "MasSimError", "Report", "Schedule", "ScheduleError", "Tiling",
+    "TilingError", "Timeline", "Workload", "audit", "build_schedule", "compare", "evaluate", "execute", "load_arch",
+    "load_workload", "search", "simulate",
+}  # fmt: skip
+
+
+def test_are_the_public_names_these_and_no_others() -> None:
+    assert set(mas_sim.__all__) == PUBLIC
+    assert all(hasattr(mas_sim, name) for name in PUBLIC)
+
+
+def test_is_search_a_function_and_a_package() -> None:
+    from mas_sim.search import SearchSpace
+    from mas_sim.search.space import SearchSpace as Same
+
+    assert SearchSpace is Same
+    assert mas_sim.search is sys.modules["mas_sim.search"]
+    workload = mas_sim.load_workload("vit_b_16").with_(heads=2, kv_heads=2)
+    result = mas_sim.search(mas_sim.load_arch("mas_edge"), workload, "mas", "energy", limit=4)
+    assert result.proven_optimal
+    assert result.best.tiling.check() is None
+
+
+def test_does_a_report_agree_with_its_parts() -> None:
+    arch, workload = mas_sim.load_arch("mas_edge"), mas_sim.load_workload("vit_b_16")
+    report = mas_sim.evaluate("flat", arch, workload, mas_sim.Tiling(q_tile=98, kv_tile=196))
+    assert report.audit is not None
+    assert report.audit.ok
+    assert report.execution is not None
+    assert report.execution.max_abs_error < 1e-4
+    timeline = mas_sim.simulate(mas_sim.build_schedule("flat", arch, workload, report.schedule.tiling))
+    assert report.cycles == timeline.cycles
+    assert report.dram_bytes >= workload.compulsory_bytes
+    tiling = report.schedule.tiling
+    low = mas_sim.evaluate("flat", arch, workload, tiling, energy_level="low", check=False)
+    high = mas_sim.evaluate("flat", arch, workload, tiling, energy_level="high", check=False)
+    totals = [low.energy.total, report.energy.total, high.energy.total]
+    assert totals == sorted(totals)
+    assert totals[0] < totals[2]
+
+
+def test_does_every_cycle_of_a_unit_have_a_reason() -> None:
+    """Where `mas` is slower than `flat` at the same tiling, the stalls say why: busy and stalled cycles add up to all."""
+    arch = mas_sim.load_arch("mas_edge")
+    workload = mas_sim.load_workload("vit_b_16").with_(heads=1, kv_heads=1)
+    tiling = mas_sim.Tiling(q_tile=196, kv_tile=196, score_buffers=2)
+    reports = {name: mas_sim.evaluate(name, arch, workload, tiling, check=False) for name in ("flat", "mas")}
+    assert reports["mas"].cycles >= reports["flat"].cycles  # one row block: nothing to overlap
+    for report in reports.values():
+        timeline = report.timeline
+        for queue in range(report.schedule.queues):
+            mine = report.schedule.instructions[:, 1] == queue
+            if mine.any():
+                out_of_work = timeline.channel_end[mine].max()
+                assert timeline.busy_cycles[queue] + timeline.stall_cycles[queue].sum() == out_of_work
+    assert sum(reports["mas"].stalls()["mac"].values()) >= sum(reports["flat"].stalls()["mac"].values())
