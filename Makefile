@@ -42,10 +42,10 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(MAIN): pyproject.toml | $(BIN)/pip
-	$(BIN)/pip install --quiet -e .
+	$(BIN)/pip install -qq -e .
 	@touch $@
 
 # The tools' environment contains the main one, so `make run` has nothing left to install after `make test`.
 $(TOOLS): pyproject.toml | $(BIN)/pip
-	$(BIN)/pip install --quiet -e '.[test,dev,notebooks]'
+	$(BIN)/pip install -qq -e '.[test,dev,notebooks]'
 	@touch $@ $(MAIN)
