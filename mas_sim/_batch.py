@@ -17,11 +17,10 @@ from mas_sim.dataflows._plan import (
     MAX_GROUP_CLASSES,
     active_core_count,
     cost_table,
-    group_count,
     kind_bases,
     make_grid,
 )
-from mas_sim.schedule import C_CYCLES, COST_FIELDS, FIELDS, METER_FIELDS, UNITS, IntArray
+from mas_sim.schedule import C_CYCLES, COST_FIELDS, FIELDS, METER_FIELDS, UNITS, Grid, IntArray
 from mas_sim.tiling import (
     TILING_FIELDS,
     TL_BATCH,
@@ -70,14 +69,12 @@ def scan(
     pj: FloatArray, leakage_pj: float, index0: int, out_index: IntArray, out_cycles: IntArray, out_energy: FloatArray,
     fell_out: IntArray,
 ) -> int:  # fmt: skip
-    """Find the legal tilings among `outer x inner`, and bound each.
+    """Find the legal tilings among `outer x inner`, and bound each; return how many there are.
 
     Parameters
     ----------
-    outer : int64[n, 4]
-        Tile sizes: batch, head, q, kv.
-    inner : int64[m, INNER_FIELDS]
-        The other choices.
+    outer : int64[n, 4], inner : int64[m, INNER_FIELDS]
+        Tile sizes (batch, head, q, kv), and the other choices.
     pj : float64[METER_FIELDS], leakage_pj : float
         Energy per metered action, and per cycle.
     index0
@@ -87,11 +84,6 @@ def scan(
         and leakage over those cycles).
     fell_out : int64[3]
         Filled: tilings looked at, too long to build, and not fitting L1.
-
-    Returns
-    -------
-    int
-        Number of legal tilings.
     """
     t, work = np.zeros(TILING_FIELDS, np.int64), np.zeros(WORK_FIELDS, np.int64)
     tally = np.zeros((MAX_GROUP_CLASSES, TALLY_FIELDS), np.int64)
@@ -100,32 +92,34 @@ def scan(
     for o in range(outer.shape[0]):
         t[TL_BATCH], t[TL_HEAD], t[TL_Q], t[TL_KV] = outer[o, 0], outer[o, 1], outer[o, 2], outer[o, 3]
         fell_out[N_TOTAL] += inner.shape[0]
-        tiles = ceil_div(p[P_NKV], t[TL_KV])
-        groups = group_count(p, t)
         grid = make_grid(p, t)
-        if instruction_bound(dataflow, grid, passes.shape[0]) > max_instructions or groups < 1:
+        if instruction_bound(dataflow, grid, passes.shape[0]) > max_instructions:
             fell_out[N_TOO_LONG] += inner.shape[0]
             continue
         kinds = kind_bases(grid, passes.shape[0])
         costs = np.zeros((0, COST_FIELDS), np.int64)
         for c in range(inner.shape[0]):
-            apply_inner(t, inner[c], tiles)
-            slots, _ = plan_slots(dataflow, p, t, grid)
-            l1_bytes = span_bytes(slots) * (active_core_count(p, t) if p[P_L1_SHARED] else 1)
-            if l1_bytes > p[P_L1_BYTES]:
+            apply_inner(t, inner[c], ceil_div(p[P_NKV], t[TL_KV]))
+            if l1_bytes(dataflow, p, t, grid) > p[P_L1_BYTES]:
                 fell_out[N_OVERFULL] += 1
                 continue
             if costs.shape[0] == 0:
                 costs = cost_table(p, t, passes, grid, kinds, dataflow == LAYER_WISE)
             tiling_work(dataflow, p, t, grid, kinds, costs, tally, work)
-            energy = leakage_pj * work[W_CYCLES]
-            for column in range(METER_FIELDS):
-                energy += pj[column] * work[column]
             out_index[found] = index0 + o * inner.shape[0] + c
             out_cycles[found] = work[W_CYCLES]
-            out_energy[found] = energy
+            out_energy[found] = leakage_pj * work[W_CYCLES]
+            for column in range(METER_FIELDS):
+                out_energy[found] += pj[column] * work[column]
             found += 1
     return found
+
+
+@jit
+def l1_bytes(dataflow: int, p: IntArray, t: IntArray, grid: Grid) -> int:
+    """Bytes that a tiling needs in the fullest L1."""
+    slots, _ = plan_slots(dataflow, p, t, grid)
+    return span_bytes(slots) * (active_core_count(p, t) if p[P_L1_SHARED] else 1)
 
 
 @jit
@@ -155,7 +149,7 @@ def evaluate(dataflow: int, p: IntArray, passes: IntArray, tilings: IntArray, re
         results[row, E_CYCLES] = simulate_events(
             code, n, cycles, p[P_CORES], timing, following, start, end, busy, stalls
         )
-        results[row, E_L1_BYTES] = span_bytes(slots) * (active_core_count(p, t) if p[P_L1_SHARED] else 1)
+        results[row, E_L1_BYTES] = l1_bytes(dataflow, p, t, grid)
         results[row, E_METER:] = 0
         for kind in range(costs.shape[0]):
             count = book[BK_COUNTS + kind]

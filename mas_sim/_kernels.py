@@ -29,22 +29,27 @@ K_SYNC, K_LATENCY, K_ISSUE = 0, 1, 2
 DEADLOCK = -1
 
 
-@leaf
-def _link(code: CodeArray, n: int, following: CodeArray, head: IntArray, tail: IntArray) -> None:
-    """Link each queue's instructions: `head[q]` is its first, `following[i]` the next one behind i, -1 at the end.
+# State of a queue (a row of int64[queues, STATE_FIELDS]): its next instruction (-1: none left), when it is free, and
+# when that instruction asked for the channel (-1: not known yet).
+Q_HEAD, Q_FREE, Q_REQUEST = 0, 1, 2
+STATE_FIELDS = 3
 
-    `tail`, int64[queues] like `head`, is scratch.
-    """
-    head[:] = -1
-    tail[:] = -1
+
+@leaf
+def _link(code: CodeArray, n: int, following: CodeArray, state: IntArray) -> None:
+    """Link each queue's instructions: `Q_HEAD` is its first, `following[i]` the next one behind i, -1 at the end."""
+    state[:, Q_HEAD] = -1
+    state[:, Q_REQUEST] = -1  # the tail of each queue's list so far
     for i in range(n):
         q = code[i, F_QUEUE]
         following[i] = -1
-        if tail[q] < 0:
-            head[q] = i
+        if state[q, Q_REQUEST] < 0:
+            state[q, Q_HEAD] = i
         else:
-            following[tail[q]] = i
-        tail[q] = i
+            following[state[q, Q_REQUEST]] = i
+        state[q, Q_REQUEST] = i
+    state[:, Q_REQUEST] = -1
+    state[:, Q_FREE] = 0
 
 
 @leaf
@@ -78,13 +83,13 @@ def _ready(code: CodeArray, i: int, end: IntArray, free: int, sync: int) -> tupl
 
 @leaf
 def _run_compute(
-    code: CodeArray, cycles: IntArray, q: int, head: IntArray, free: IntArray, following: CodeArray,
+    code: CodeArray, cycles: IntArray, q: int, state: IntArray, following: CodeArray,
     start: IntArray, end: IntArray, busy: IntArray, stalls: IntArray, sync: int,
 ) -> int:  # fmt: skip
     """Time the instructions of compute queue q as far as their dependencies are known; return how many."""
     done = 0
-    i = head[q]
-    now = free[q]
+    i = state[q, Q_HEAD]
+    now = state[q, Q_FREE]
     while i >= 0:
         time, cause, synced = _ready(code, i, end, now, sync)
         if time < 0:
@@ -98,9 +103,57 @@ def _run_compute(
         busy[q] += duration
         i = following[i]
         done += 1
-    head[q] = i
-    free[q] = now
+    state[q, Q_HEAD] = i
+    state[q, Q_FREE] = now
     return done
+
+
+@leaf
+def _run_all_compute(
+    code: CodeArray, cycles: IntArray, cores: int, state: IntArray, following: CodeArray,
+    start: IntArray, end: IntArray, busy: IntArray, stalls: IntArray, sync: int,
+) -> int:  # fmt: skip
+    """Run every core's MAC and VEC queue until neither gets further; return how many instructions were timed."""
+    done, moved = 0, 1
+    while moved:
+        moved = 0
+        for core in range(cores):
+            for unit in range(LOAD):
+                q = core * UNITS + unit
+                if state[q, Q_HEAD] >= 0:
+                    moved += _run_compute(code, cycles, q, state, following, start, end, busy, stalls, sync)
+        done += moved
+    return done
+
+
+@leaf
+def _next_transfer(
+    code: CodeArray, cores: int, state: IntArray, end: IntArray, busy: IntArray, stalls: IntArray, timing: IntArray
+) -> int:
+    """Return the queue whose transfer asked for the channel first (ties: lower core, earlier instruction), or -1."""
+    best = -1
+    for core in range(cores):
+        for unit in range(LOAD, UNITS):
+            q = core * UNITS + unit
+            i = state[q, Q_HEAD]
+            if i < 0:
+                continue
+            if state[q, Q_REQUEST] < 0:
+                free = state[q, Q_FREE]
+                time, cause, synced = _ready(code, i, end, free, timing[K_SYNC])
+                if time < 0:
+                    continue
+                stalls[q, cause] += time - free - synced
+                stalls[q, WAIT_SYNC] += synced
+                state[q, Q_REQUEST] = time + timing[K_ISSUE]
+                busy[q] += timing[K_ISSUE]
+            if (
+                best < 0
+                or state[q, Q_REQUEST] < state[best, Q_REQUEST]
+                or (state[q, Q_REQUEST] == state[best, Q_REQUEST] and best >= core * UNITS and i < state[best, Q_HEAD])
+            ):
+                best = q
+    return best
 
 
 @jit
@@ -131,61 +184,29 @@ def simulate_events(
     int
         Cycles until the last instruction has ended, or `DEADLOCK`.
     """
-    queues = cores * UNITS
-    sync, latency, issue = timing[K_SYNC], timing[K_LATENCY], timing[K_ISSUE]
-    head, free, request = np.empty(queues, np.int64), np.zeros(queues, np.int64), np.empty(queues, np.int64)
-    _link(code, n, following, head, request)
-    request[:] = -1
-    for i in range(n):
-        end[i] = -1
+    state = np.empty((cores * UNITS, STATE_FIELDS), np.int64)
+    _link(code, n, following, state)
+    end[:n] = -1
     busy[:] = 0
     stalls[:] = 0
     channel_free, remaining = 0, n
-    while remaining > 0:
-        moved = 1
-        while moved:
-            moved = 0
-            for core in range(cores):
-                for unit in range(2):
-                    q = core * UNITS + unit
-                    if head[q] >= 0:
-                        moved += _run_compute(code, cycles, q, head, free, following, start, end, busy, stalls, sync)
-            remaining -= moved
-        best = -1
-        for core in range(cores):
-            for unit in range(LOAD, UNITS):
-                q = core * UNITS + unit
-                i = head[q]
-                if i < 0:
-                    continue
-                if request[q] < 0:
-                    time, cause, synced = _ready(code, i, end, free[q], sync)
-                    if time < 0:
-                        continue
-                    stalls[q, cause] += time - free[q] - synced
-                    stalls[q, WAIT_SYNC] += synced
-                    request[q] = time + issue
-                    busy[q] += issue
-                if (
-                    best < 0
-                    or request[q] < request[best]
-                    or (request[q] == request[best] and q // UNITS == best // UNITS and i < head[best])
-                ):
-                    best = q
-        if best < 0:
-            if remaining > 0:
-                return DEADLOCK
+    while True:
+        remaining -= _run_all_compute(code, cycles, cores, state, following, start, end, busy, stalls, timing[K_SYNC])
+        q = _next_transfer(code, cores, state, end, busy, stalls, timing)
+        if q < 0:
             break
-        i = head[best]
-        time = max(request[best], channel_free)
+        i = state[q, Q_HEAD]
+        time = max(state[q, Q_REQUEST], channel_free)
         duration = cycles[code[i, F_KIND]]
-        stalls[best, WAIT_CHANNEL] += time - request[best]
-        busy[best] += duration
+        stalls[q, WAIT_CHANNEL] += time - state[q, Q_REQUEST]
+        busy[q] += duration
         start[i] = time
         channel_free = time + duration
-        end[i] = channel_free + latency
-        free[best], head[best], request[best] = channel_free, following[i], -1
+        end[i] = channel_free + timing[K_LATENCY]
+        state[q, Q_HEAD], state[q, Q_FREE], state[q, Q_REQUEST] = following[i], channel_free, -1
         remaining -= 1
+    if remaining > 0:
+        return DEADLOCK
     total = 0
     for i in range(n):
         total = max(total, end[i])

@@ -59,7 +59,7 @@ class Bounds:
     mac_cycles, vec_cycles
         The MAC (VEC) work, spread evenly over the cores.
     dram_cycles
-        The least DRAM bytes over the channel's bandwidth.
+        The least bytes that use the DRAM channel, over its bandwidth.
     dram_bytes
         Those bytes: every input read once, the output written once, whatever capacity forces to be read again, and
         for `layer_wise` the scores and probabilities written and read.
@@ -102,7 +102,7 @@ def bounds(arch: Arch, workload: Workload, dataflow: str) -> Bounds:
     parts = {
         "mac": -(-mac * heads // arch.cores),
         "vec": -(-vec * heads // arch.cores),
-        "dram": math.ceil(dram_bytes / arch.dram_bytes_per_cycle),
+        "dram": math.ceil((dram_bytes - path_bytes(arch, workload, dataflow)) / arch.dram_bytes_per_cycle),
     }
     if dataflow in SERIAL_DATAFLOWS:
         parts["mac+vec"] = -(-(mac + vec) * heads // arch.cores)
@@ -142,6 +142,13 @@ def _least_vec_cycles(arch: Arch, workload: Workload, dataflow: str) -> int:
     return total
 
 
+def path_bytes(arch: Arch, workload: Workload, dataflow: str) -> int:
+    """DRAM bytes of C and P where the MAC-VEC path leads through DRAM, at least; they do not use the shared channel."""
+    if arch.mac_vec_path.kind != "dram" or dataflow == "layer_wise":
+        return 0
+    return 4 * workload.scores * workload.bytes_per_element
+
+
 def least_dram_bytes(arch: Arch, workload: Workload, dataflow: str) -> int:
     """DRAM bytes that a dataflow must move, at least.
 
@@ -154,8 +161,7 @@ def least_dram_bytes(arch: Arch, workload: Workload, dataflow: str) -> int:
     size = workload.bytes_per_element
     if dataflow == "layer_wise":
         return base + 4 * workload.scores * size
-    if arch.mac_vec_path.kind == "dram":
-        base += 4 * workload.scores * size
+    base += path_bytes(arch, workload, dataflow)
     row_blocks = np.unique(-(-workload.n_q // np.unique(_divisor_like(workload.n_q))))
     rows = -(-workload.n_q // row_blocks)
     kv_bytes = workload.n_kv * (workload.head_dim_qk + workload.head_dim_v) * size

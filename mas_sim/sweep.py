@@ -193,8 +193,8 @@ def compare(
     """
     for name in dataflows:
         get_dataflow(name)
-    for kind, names in (("workload", [w.name for w in workloads]), ("dataflow", list(dataflows))):
-        twice = sorted({name for name in names if names.count(name) > 1})
+    for kind, given in (("workload", [w.name for w in workloads]), ("dataflow", list(dataflows))):
+        twice = sorted({name for name in given if given.count(name) > 1})
         if twice:
             raise MasSimError(f"{kind} given twice: {', '.join(twice)}; each needs a name of its own")
     reports = []

@@ -1,4 +1,7 @@
-"""Do the main job's figures still come out as they did? A change that means to move them remakes the file and says why."""
+"""Do the main job's figures still come out as they did?
+
+A change that means to move them remakes the file and says why.
+"""
 
 import json
 

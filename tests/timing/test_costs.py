@@ -90,9 +90,9 @@ def test_are_softmax_passes_summed_step_by_step() -> None:
     )
     # Lane-cycles, row reductions, whether it writes, then operations: max, add, mul, exp, div.
     assert pack_softmax(arch).tolist() == [
-        [7 + 2, 1, 1, 1, 0, 1, 0, 0],
-        [5 + 11 + 3, 1, 1, 0, 2, 0, 1, 0],  # a subtraction and the sum are both additions
-        [13, 0, 1, 0, 0, 0, 0, 1],
+        [7 + 2, 1, 1, 1, 1, 0, 1, 0, 0],
+        [5 + 11 + 3, 1, 1, 0, 0, 2, 0, 1, 0],  # a subtraction and the sum are both additions
+        [13, 0, 1, 0, 0, 0, 0, 0, 1],
     ]
 
 
@@ -188,7 +188,7 @@ QK = {"L0_READ": 384 + 768, "L0_WRITE": 192 + 96 + 768, "MACS": 2 * 8 * 4 * 12}
 
 
 def qk(path: str, **changes: Any) -> Cost:
-    return filled(cost_of_matmul, 8, 4, 12, 2, 2, False, 0, PATHS.index(path), problem(**changes))
+    return filled(cost_of_matmul, 8, 4, 12, 2, False, 0, PATHS.index(path), problem(**changes))
 
 
 def test_what_does_a_product_of_q_and_k_cost() -> None:
@@ -241,7 +241,7 @@ PV_CASES = {
 
 
 def pv(variant: int, path: str = "l1", **changes: Any) -> Cost:
-    return filled(cost_of_matmul, 8, 12, 4, 2, 2, True, variant, PATHS.index(path), problem(**changes))
+    return filled(cost_of_matmul, 8, 12, 4, 2, True, variant, PATHS.index(path), problem(**changes))
 
 
 @pytest.mark.parametrize("variant", sorted(PV_CASES))
@@ -251,7 +251,9 @@ def test_where_do_the_partial_sums_of_o_go(variant: int) -> None:
     assert cost["L1_READ"] == 192 + 96 + read
     assert cost.get("L1_WRITE", 0) == written
     assert cost["L0_READ"] == PV_OPERANDS + drained * PARTIALS
-    assert cost["L0_WRITE"] == 192 + 96 + PARTIALS
+    # What was spilled is filled back into the accumulators before it is added to.
+    refilled = PARTIALS if variant & SPILLED and not variant & FIRST else 0
+    assert cost["L0_WRITE"] == 192 + 96 + PARTIALS + refilled
     assert (cost["CYCLES"], cost["MACS"]) == (48, 2 * 8 * 12 * 4)
 
 

@@ -47,7 +47,7 @@ def test_does_a_report_agree_with_its_parts() -> None:
 
 
 def test_does_every_cycle_of_a_unit_have_a_reason() -> None:
-    """Where `mas` is slower than `flat` at the same tiling, the stalls say why: busy and stalled cycles add up to all."""
+    """Where `mas` is slower than `flat` at the same tiling, the stalls say why: busy and stalled add up to all."""
     arch = mas_sim.load_arch("mas_edge")
     workload = mas_sim.load_workload("vit_b_16").with_(heads=1, kv_heads=1)
     tiling = mas_sim.Tiling(q_tile=196, kv_tile=196, score_buffers=2)
