@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mas_sim._batch import E_CYCLES, EVALUATION_FIELDS, evaluate
-from mas_sim._kernels import CAUSES, simulate_events
+from mas_sim._kernels import CAUSES, REDO_FIELDS, simulate_events
 from mas_sim.arch import Arch, load_arch
 from mas_sim.costs import pack_problem, pack_softmax
 from mas_sim.dataflows import build_schedule, get_dataflow
@@ -27,6 +27,7 @@ from mas_sim.workload import Workload, load_workload
 COPIES = 200
 MIN_INSTRUCTIONS_PER_SECOND = 20e6
 MIN_SIMULATIONS_PER_SECOND = 10e3
+MAX_LONG_SECONDS = 1.0
 MAX_SEARCH_SECONDS = 2.0
 
 
@@ -77,11 +78,11 @@ def test_how_fast_is_the_event_kernel_alone(benchmark: Any, bert_mas: Case) -> N
     code, costs = np.ascontiguousarray(schedule.instructions), schedule.costs[:, C_CYCLES].copy()
     following, start, end = np.empty(n, np.int32), np.empty(n, np.int64), np.empty(n, np.int64)
     busy, stalls = np.empty(queues, np.int64), np.empty((queues, CAUSES), np.int64)
-    timing = timing_vector(schedule)
+    timing, redo = timing_vector(schedule), np.zeros((0, REDO_FIELDS), np.int64)
 
     def run() -> int:
         return simulate_events(
-            code, n, costs, schedule.arch.cores, timing, following, start, end, busy, stalls
+            code, n, costs, schedule.arch.cores, timing, following, start, end, busy, stalls, redo
         )  # fmt: skip
 
     assert benchmark(run) == simulate(schedule).cycles
@@ -90,8 +91,8 @@ def test_how_fast_is_the_event_kernel_alone(benchmark: Any, bert_mas: Case) -> N
 @pytest.mark.benchmark(group="targeted")
 def test_how_fast_is_emission_alone(benchmark: Any, bert_mas: Case) -> None:
     schedule, p, t = bert_mas.schedule, bert_mas.p, bert_mas.schedule.tiling.pack()
-    kinds = kind_bases(schedule.grid, bert_mas.passes.shape[0])
-    slots, places = plan_slots(bert_mas.number, p, t, schedule.grid)
+    kinds = kind_bases(schedule.grid, bert_mas.passes)
+    slots, places = plan_slots(bert_mas.number, p, t, int(schedule.grid.row_length.max()))
     code = np.empty_like(schedule.instructions)
     blank: IntArray = make_book(p, t, kinds, schedule.costs.shape[0], schedule.grid, slots.shape[0], places)
     book = blank.copy()
@@ -127,3 +128,17 @@ def test_how_fast_is_the_best_tiling_of_bert_base_proven(benchmark: Any, bert_ma
     assert result.proven_optimal
     benchmark.extra_info["tilings"] = result.space_size
     assert fastest_seconds(benchmark) < MAX_SEARCH_SECONDS
+
+
+@pytest.mark.benchmark(group="targeted")
+def test_how_fast_is_one_long_sequence(benchmark: Any) -> None:
+    """One head of 131,072 tokens under `mas`, at the tiling that the search proves best."""
+    arch = load_arch("mas_edge")
+    workload = load_workload("bert_base").with_(heads=1, kv_heads=1, n_q=131_072, n_kv=131_072)
+    tiling = Tiling(q_tile=8, kv_tile=1_680)
+    p, passes = pack_problem(arch, workload), pack_softmax(arch)
+    results = np.zeros((1, EVALUATION_FIELDS), np.int64)
+    arguments = (get_dataflow("mas").number, p, passes, tiling.pack()[None, :], results)
+    benchmark.pedantic(evaluate, args=arguments, rounds=3, warmup_rounds=1)
+    assert results[0, E_CYCLES] == 68_770_811_656
+    assert fastest_seconds(benchmark) < MAX_LONG_SECONDS

@@ -16,7 +16,7 @@ from mas_sim._jit import drop_stale_cache
 
 # Before anything compiled is loaded: machine code of sources that have changed since must not be.
 _HERE = Path(__file__).parent
-drop_stale_cache([_HERE, _HERE / "dataflows", *(p for p in (_HERE / "search", _HERE.parent / "search") if p.is_dir())])
+drop_stale_cache([_HERE, _HERE / "dataflows"])
 
 from mas_sim.arch import Arch, load_arch  # noqa: E402
 from mas_sim.audit import audit  # noqa: E402

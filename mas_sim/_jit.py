@@ -60,7 +60,15 @@ def leaf(function: F) -> F:
     return _compiled(function, {"_nrt": False})
 
 
-def _compiled(function: F, options: dict[str, bool]) -> F:
+def inlined(function: F) -> F:
+    """Compile `function` like `leaf`, into each of its callers, which must be leaves.
+
+    For parts of a hot loop, split off to be read: as calls, their array arguments would cost as much as they do.
+    """
+    return _compiled(function, {"_nrt": False, "inline": "always"})
+
+
+def _compiled(function: F, options: dict[str, Any]) -> F:
     dispatcher = numba.njit(cache=True, nogil=True, **options)(function)
     return cast(F, function if numba.config.DISABLE_JIT else _without_literals(dispatcher))
 

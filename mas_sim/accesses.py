@@ -1,9 +1,7 @@
 """What each instruction reads and writes, and in which order: the facts that `audit` and `execute` share.
 
 One table, `RULES`, says for every operation which operand holds which version of which tensor. `list_accesses` applies
-it to a schedule and gives byte ranges; nothing here looks at the dependencies that the schedule declares. Data has
-*versions*: Q, K and V have one per tile; the scores of one kv tile have one per softmax pass that went over them; an
-output row block has one per product added to it.
+it to a schedule and gives byte ranges; nothing here looks at the dependencies that the schedule declares.
 """
 
 from dataclasses import dataclass
@@ -12,7 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mas_sim.geometry import TENSORS, Geometry, in_row_block
+from mas_sim.overwrites import Overwrites, broken_links, victims_of
 from mas_sim.schedule import (
+    F_ALT,
     F_DST,
     F_GROUP,
     F_OP,
@@ -35,14 +36,12 @@ from mas_sim.schedule import (
     OP_STORE_P,
     SLOT_BYTES,
     SLOT_OFFSET,
-    SLOT_TENSOR,
     T_K,
     T_O,
     T_Q,
     T_S,
     T_STATS,
     T_V,
-    TENSOR_NAMES,
     UNITS,
     IntArray,
     Schedule,
@@ -51,8 +50,6 @@ from mas_sim.timeline import Timeline
 
 DRAM_C, DRAM_P = -1, -2
 """Operands that are no L1 slot: the scores and the probabilities that a dataflow keeps in DRAM."""
-
-TENSORS = len(TENSOR_NAMES)
 
 # How far the data has come when it is read, or has been written: of scores and stats, softmax passes; of an output,
 # products added.
@@ -74,6 +71,8 @@ class Rule(NamedTuple):
         How far the data has come (`NONE` to `ALL_STEPS`): expected of a read, made by a write.
     whole_row
         The access covers the scores of every kv tile of the row block, not of one.
+    whole_window
+        The access covers as many kv tiles as the instruction's step says, and one more.
     """
 
     operand: int
@@ -81,12 +80,13 @@ class Rule(NamedTuple):
     is_write: bool
     stage: int = NONE
     whole_row: bool = False
+    whole_window: bool = False
 
 
 RULES: dict[int, tuple[Rule, ...]] = {
     OP_LOAD_Q: (Rule(F_DST, T_Q, True),),
-    OP_LOAD_K: (Rule(F_DST, T_K, True),),
-    OP_LOAD_V: (Rule(F_DST, T_V, True),),
+    OP_LOAD_K: (Rule(F_DST, T_K, True, whole_window=True),),
+    OP_LOAD_V: (Rule(F_DST, T_V, True, whole_window=True),),
     OP_LOAD_C: (Rule(DRAM_C, T_S, False, NONE, True), Rule(F_DST, T_S, True, NONE, True)),
     OP_LOAD_P: (Rule(DRAM_P, T_S, False, ALL_PASSES), Rule(F_DST, T_S, True, ALL_PASSES)),
     OP_QK: (Rule(F_SRC0, T_Q, False), Rule(F_SRC1, T_K, False), Rule(F_DST, T_S, True)),
@@ -106,83 +106,18 @@ RULES: dict[int, tuple[Rule, ...]] = {
     OP_STORE_P: (Rule(F_SRC0, T_S, False, ALL_PASSES, True), Rule(DRAM_P, T_S, True, ALL_PASSES, True)),
     OP_STORE_O: (Rule(F_SRC0, T_O, False, ALL_STEPS),),
 }
-"""What each operation reads and writes. Where a stage of an output or of stats is 0, there is nothing to read yet."""
+"""What each operation reads and writes. Where a stage of an output or of stats is 0, there is nothing to read yet.
+
+Softmax passes before the first one that changes the scores read them as they are, and write stats only.
+"""
 
 TILE_OPS = (OP_LOAD_K, OP_LOAD_V, OP_QK, OP_PV, OP_STORE_C, OP_LOAD_P)
 """Operations whose tile field is a kv tile."""
 
+LOADS_OF_KV = (OP_LOAD_K, OP_LOAD_V)
+
 STEP_OPS = (OP_QK, OP_PV, OP_STORE_C, OP_LOAD_P)
 """Operations whose step field is a place in the row block's list of kv tiles."""
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Sizes of a schedule's tiles, and where the scores of each kv tile lie in a row block.
-
-    A *pair* is a row block and a place in its list of kv tiles. A row block's scores lie pair by pair: all rows of the
-    first kv tile, then all rows of the second, each as high as a full row block of a full group.
-
-    Attributes
-    ----------
-    groups, rows, pairs, tiles, passes
-        Groups of heads, row blocks, pairs, kv tiles, softmax passes.
-    row_height : int64[rows]
-        Rows of each row block.
-    tile_width : int64[tiles]
-        Columns of each kv tile.
-    row_first, row_pairs : int64[rows]
-        First pair of each row block, and how many it has.
-    pair_width, pair_before : int64[pairs]
-        Columns of each pair, and columns in front of it in its row block.
-    key_of : int64[groups]
-        Equal for groups that use the very same K and V.
-    columns
-        Columns that a full row block has room for.
-    """
-
-    groups: int
-    rows: int
-    pairs: int
-    tiles: int
-    passes: int
-    row_height: IntArray
-    tile_width: IntArray
-    row_first: IntArray
-    row_pairs: IntArray
-    pair_width: IntArray
-    pair_before: IntArray
-    key_of: IntArray
-    columns: int
-
-    @property
-    def stages(self) -> int:
-        """Versions of one piece of data at most."""
-        return max(self.passes, int(self.row_pairs.max())) + 2
-
-
-def make_geometry(schedule: Schedule) -> Geometry:
-    """Measure the tiles of a schedule."""
-    grid, tiling, workload = schedule.grid, schedule.tiling, schedule.workload
-    rows, tiles = len(grid.row_ptr) - 1, tiling.kv_tiles(workload)
-    tile_width = np.minimum(tiling.kv_tile, workload.n_kv - np.arange(tiles) * tiling.kv_tile)
-    pair_width = tile_width[grid.row_tiles]
-    row_pairs = np.diff(grid.row_ptr)
-    ahead = np.concatenate([[0], np.cumsum(pair_width)])
-    return Geometry(
-        groups=len(grid.group_class),
-        rows=rows,
-        pairs=len(grid.row_tiles),
-        tiles=tiles,
-        passes=len(schedule.arch.vec.softmax_passes),
-        row_height=np.minimum(tiling.q_tile, workload.n_q - np.arange(rows) * tiling.q_tile),
-        tile_width=tile_width,
-        row_first=grid.row_ptr[:-1],
-        row_pairs=row_pairs,
-        pair_width=pair_width,
-        pair_before=ahead[:-1] - np.repeat(ahead[grid.row_ptr[:-1]], row_pairs),
-        key_of=np.unique(grid.group_key, return_inverse=True)[1].astype(np.int64),
-        columns=int(grid.row_length.max()),
-    )
 
 
 class Accesses(NamedTuple):
@@ -210,12 +145,23 @@ class Accesses(NamedTuple):
     need: IntArray
 
 
-def list_accesses(schedule: Schedule, geometry: Geometry) -> Accesses:
-    """Apply `RULES` to every instruction; those must have passed `malformed`."""
+def list_accesses(schedule: Schedule, geometry: Geometry, overwrites: Overwrites) -> Accesses:
+    """Apply `RULES` to every instruction; those must have passed `malformed`.
+
+    Products that do lost work again read their earlier tiles as well, in the time that they take themselves.
+    """
     ops = schedule.instructions[:, F_OP]
-    parts = [
-        _apply(rule, np.flatnonzero(ops == op), schedule, geometry) for op, rules in RULES.items() for rule in rules
-    ]
+    redoing, earlier = overwrites.redone.T
+    parts = []
+    for op, rules in RULES.items():
+        chosen, again = np.flatnonzero(ops == op), ops[redoing] == op
+        for rule in rules:
+            work = _work_of(rule, chosen, chosen, schedule, geometry)
+            parts.append(_apply(rule, work, overwrites.source, redoing, schedule, geometry))
+            if again.any() and rule.tensor != T_O:
+                work = _work_of(rule, redoing[again], earlier[again], schedule, geometry)
+                source = schedule.instructions[:, F_SRC1].astype(np.int64)
+                parts.append(_apply(rule, work, source, redoing, schedule, geometry))
     return Accesses(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -225,14 +171,19 @@ class _Work:
 
     Attributes
     ----------
-    instruction, group, row, tile, step
+    instruction
+        Which instruction makes the access.
+    named_by
+        The instruction whose fields name it: another one, if its work is done again.
+    group, row, tile, step
         Fields of the instructions; `tile` is the pass of a softmax. `step` runs over the row block's list where a rule
-        covers whole rows.
+        covers whole rows, and `tile` over the window's tiles where it covers those.
     pair
         The pair of row block and step.
     """
 
     instruction: IntArray
+    named_by: IntArray
     group: IntArray
     row: IntArray
     tile: IntArray
@@ -240,15 +191,21 @@ class _Work:
     pair: IntArray
 
 
-def _work_of(rule: Rule, chosen: IntArray, schedule: Schedule, geometry: Geometry) -> _Work:
+def _work_of(rule: Rule, chosen: IntArray, named_by: IntArray, schedule: Schedule, geometry: Geometry) -> _Work:
     """Look up what the instructions `chosen` work on, one entry for each access of the rule."""
-    step = schedule.instructions[chosen, F_STEP].astype(np.int64)
-    if rule.whole_row:
-        repeats = geometry.row_pairs[schedule.instructions[chosen, F_ROW]]
-        step = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-        chosen = np.repeat(chosen, repeats)
-    group, row, tile = (schedule.instructions[chosen, field].astype(np.int64) for field in (F_GROUP, F_ROW, F_TILE))
-    return _Work(chosen, group, row, tile, step, geometry.row_first[row] + step)
+    code = schedule.instructions
+    step = code[named_by, F_STEP].astype(np.int64)
+    running = np.zeros(len(chosen), np.int64)
+    if rule.whole_row or (rule.whole_window and step.any()):
+        repeats = step + 1 if rule.whole_window else geometry.row_pairs[code[named_by, F_ROW]]
+        running = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        chosen, named_by = np.repeat(chosen, repeats), np.repeat(named_by, repeats)
+    group, row, tile = (code[named_by, field].astype(np.int64) for field in (F_GROUP, F_ROW, F_TILE))
+    if rule.whole_window:
+        tile, step = tile + running, running
+    elif rule.whole_row:
+        step = running
+    return _Work(chosen, named_by, group, row, tile, step, geometry.row_first[row] + step)
 
 
 def _piece_of(tensor: int, work: _Work, geometry: Geometry) -> IntArray:
@@ -260,15 +217,16 @@ def _piece_of(tensor: int, work: _Work, geometry: Geometry) -> IntArray:
     return work.group * geometry.rows + work.row
 
 
-def _stage_of(stage: int, work: _Work, geometry: Geometry) -> IntArray:
-    """Turn a stage code (`NONE` to `ALL_STEPS`) into numbers."""
-    if stage in (PASS, NEXT_PASS):
-        return work.tile + (stage == NEXT_PASS)
-    if stage in (STEP, NEXT_STEP):
-        return work.step + (stage == NEXT_STEP)
-    if stage == ALL_STEPS:
+def _stage_of(rule: Rule, work: _Work, geometry: Geometry) -> IntArray:
+    """Turn a rule's stage code (`NONE` to `ALL_STEPS`) into numbers."""
+    if rule.stage in (PASS, NEXT_PASS):
+        stage = work.tile + (rule.stage == NEXT_PASS)
+        return np.where(stage > geometry.first_write, stage, 0) if rule.tensor == T_S else stage
+    if rule.stage in (STEP, NEXT_STEP):
+        return work.step + (rule.stage == NEXT_STEP)
+    if rule.stage == ALL_STEPS:
         return geometry.row_pairs[work.row]
-    return np.full_like(work.step, geometry.passes if stage == ALL_PASSES else 0)
+    return np.full_like(work.step, geometry.passes if rule.stage == ALL_PASSES else 0)
 
 
 def _bytes_of(tensor: int, work: _Work, schedule: Schedule, geometry: Geometry) -> IntArray:
@@ -276,9 +234,7 @@ def _bytes_of(tensor: int, work: _Work, schedule: Schedule, geometry: Geometry) 
     grid, workload = schedule.grid, schedule.workload
     element = workload.bytes_per_element
     if tensor in (T_K, T_V):
-        head_dim = workload.head_dim_qk if tensor == T_K else workload.head_dim_v
-        kv_heads = grid.group_batches[work.group] * grid.group_kv_heads[work.group]
-        return kv_heads * geometry.tile_width[work.tile] * head_dim * element
+        return _kv_column_bytes(tensor, work, schedule) * geometry.tile_width[work.tile]
     lines = grid.group_batches[work.group] * grid.group_heads[work.group] * geometry.row_height[work.row]
     if tensor == T_S:
         return lines * geometry.pair_width[work.pair] * element
@@ -287,49 +243,63 @@ def _bytes_of(tensor: int, work: _Work, schedule: Schedule, geometry: Geometry) 
     return lines * (workload.head_dim_qk if tensor == T_Q else workload.head_dim_v) * element
 
 
-def _apply(rule: Rule, chosen: IntArray, schedule: Schedule, geometry: Geometry) -> Accesses:
-    """List the accesses of one rule in the instructions `chosen`."""
-    work = _work_of(rule, chosen, schedule, geometry)
+def _kv_column_bytes(tensor: int, work: _Work, schedule: Schedule) -> IntArray:
+    """Bytes of one column of K or V of a group."""
+    grid, workload = schedule.grid, schedule.workload
+    head_dim = workload.head_dim_qk if tensor == T_K else workload.head_dim_v
+    return grid.group_batches[work.group] * grid.group_kv_heads[work.group] * head_dim * workload.bytes_per_element
+
+
+def _apply(
+    rule: Rule, work: _Work, source: IntArray, redoing: IntArray, schedule: Schedule, geometry: Geometry
+) -> Accesses:
+    """List the accesses of one rule; `source` holds the slot of every instruction's second operand."""
     piece = _piece_of(rule.tensor, work, geometry)
-    stage = _stage_of(rule.stage, work, geometry)
+    stage = _stage_of(rule, work, geometry)
     version = (piece * geometry.stages + stage) * TENSORS + rule.tensor
     if rule.operand < 0:
         behind_l1 = schedule.core_l1_bytes * schedule.arch.cores
         first = behind_l1 + (DRAM_C - rule.operand) * geometry.groups * geometry.pairs + piece
-        size, need = np.ones_like(first), np.zeros_like(first)
+        last, need = first + 1, np.zeros_like(first)
     else:
-        core, slot = np.divmod(
-            schedule.instructions[work.instruction, rule.operand].astype(np.int64), len(schedule.slots)
-        )
-        first = core * schedule.core_l1_bytes + schedule.slots[slot, SLOT_OFFSET]
-        size = schedule.slots[slot, SLOT_BYTES]
+        operand = source if rule.operand == F_SRC1 else schedule.instructions[:, rule.operand].astype(np.int64)
+        first, last = _range_of(rule, work, operand[work.named_by], schedule, geometry)
         need = _bytes_of(rule.tensor, work, schedule, geometry)
-        if rule.tensor == T_S:
-            in_row = schedule.slots[slot, SLOT_TENSOR] == T_S
-            column_bytes = size // geometry.columns
-            first = first + np.where(in_row, geometry.pair_before[work.pair] * column_bytes, 0)
-            size = np.where(in_row, geometry.pair_width[work.pair] * column_bytes, size)
-    accesses = Accesses(work.instruction, np.full_like(first, rule.is_write), version, first, first + size, need)
-    if rule.is_write or rule.tensor not in (T_O, T_STATS):
+    accesses = Accesses(work.instruction, np.full_like(first, rule.is_write), version, first, last, need)
+    if rule.tensor == T_S and rule.stage == NEXT_PASS:
+        there = work.tile >= geometry.first_write
+    elif not rule.is_write and rule.tensor in (T_O, T_STATS):
+        # Of an output that is computed anew, what was there before is lost.
+        there = (stage > 0) & ((rule.tensor != T_O) | ~np.isin(work.instruction, redoing))
+    else:
         return accesses
-    return Accesses(*(column[stage > 0] for column in accesses))
+    return Accesses(*(column[there] for column in accesses))
 
 
-def describe_version(version: int, schedule: Schedule, geometry: Geometry) -> str:
-    """Say in words what a version is: `C/P(group 0, row 1, step 2) after 3 softmax passes`."""
-    rest, tensor = divmod(version, TENSORS)
-    piece, stage = divmod(rest, geometry.stages)
-    if tensor in (T_K, T_V):
-        key, tile = divmod(piece, geometry.tiles)
-        return f"{TENSOR_NAMES[tensor]}(group {int(np.argmax(geometry.key_of == key))}, tile {tile})"
-    if tensor == T_S:
-        group, pair = divmod(piece, geometry.pairs)
-        row = int(np.searchsorted(geometry.row_first, pair, side="right")) - 1
-        place = f"group {group}, row {row}, step {pair - geometry.row_first[row]}"
-        return f"C/P({place}) after {stage} of {geometry.passes} softmax passes"
-    group, row = divmod(piece, geometry.rows)
-    progress = {T_O: f" after {stage} products", T_STATS: f" after {stage} softmax passes"}
-    return f"{TENSOR_NAMES[tensor]}(group {group}, row {row}){progress.get(tensor, '')}"
+def _range_of(
+    rule: Rule, work: _Work, operand: IntArray, schedule: Schedule, geometry: Geometry
+) -> tuple[IntArray, IntArray]:
+    """Bytes `[first, last)` of L1 that accesses touch in the slots `operand`: all of a slot, or their tile's share."""
+    core, slot = np.divmod(operand, len(schedule.slots))
+    first = core * schedule.core_l1_bytes + schedule.slots[slot, SLOT_OFFSET]
+    last = first + schedule.slots[slot, SLOT_BYTES]
+    shared = in_row_block(schedule, operand)
+    if rule.tensor not in (T_S, T_K, T_V) or not shared.any():
+        return first, last
+    before, size = _share_of(rule, work, schedule, geometry)
+    begin = np.where(shared, np.minimum(first + before, last), first)
+    return begin, np.where(shared, np.minimum(begin + size, last), last)
+
+
+def _share_of(rule: Rule, work: _Work, schedule: Schedule, geometry: Geometry) -> tuple[IntArray, IntArray]:
+    """Bytes in front of a tile's share of a row block's slot, and bytes of that share."""
+    if rule.tensor == T_S:
+        column_bytes = geometry.column_elements * schedule.workload.bytes_per_element
+        return geometry.pair_before[work.pair] * column_bytes, geometry.pair_width[work.pair] * column_bytes
+    window = work.tile - work.step if rule.whole_window else geometry.window_of(rule.tensor)
+    kv_column_bytes = _kv_column_bytes(rule.tensor, work, schedule)
+    before = (work.tile - window) * schedule.tiling.kv_tile
+    return before * kv_column_bytes, geometry.tile_width[work.tile] * kv_column_bytes
 
 
 def malformed(schedule: Schedule, geometry: Geometry) -> list[str]:
@@ -353,14 +323,24 @@ def malformed(schedule: Schedule, geometry: Geometry) -> list[str]:
     refuse((code[:, F_TILE] < 0) | (code[:, F_TILE] >= tiles), "works on a tile or a pass that does not exist")
     steps = np.where(np.isin(ops, STEP_OPS), geometry.row_pairs[np.where(no_row, 0, row)], 1 << 30)
     refuse((code[:, F_STEP] < 0) | (code[:, F_STEP] >= steps), "is at a step that its row block does not have")
+    only_reduces = (ops == OP_SOFTMAX) & (code[:, F_TILE] < geometry.first_write)
     for op, rules in RULES.items():
         for operand in {rule.operand for rule in rules if rule.operand >= 0}:
             slot = code[:, operand]
-            refuse((ops == op) & (slot < 0), "lacks a slot")
+            refuse((ops == op) & (slot < 0) & ~(only_reduces & (operand == F_DST)), "lacks a slot")
             if not schedule.arch.l1.shared:
                 away = slot // len(schedule.slots) != code[:, F_QUEUE] // UNITS
                 refuse((ops == op) & (slot >= 0) & away, "uses a slot in another core's private L1")
-    return faults
+    loads = np.isin(ops, LOADS_OF_KV)
+    refuse(loads & (code[:, F_TILE] + code[:, F_STEP] >= geometry.tiles), "loads tiles that do not exist")
+    to_row_block = in_row_block(schedule, code[:, F_DST])
+    refuse(loads & (code[:, F_STEP] > 0) & ~to_row_block, "loads several tiles to a place for one")
+    window = np.where(ops == OP_QK, geometry.k_window, geometry.v_window)
+    outside = ((ops == OP_QK) | (ops == OP_PV)) & (code[:, F_TILE] < window)
+    early_slot = np.where(np.isin(np.arange(len(code)), victims_of(schedule)), code[:, F_ALT], -1)
+    in_window = in_row_block(schedule, code[:, F_SRC1]) | in_row_block(schedule, early_slot)
+    refuse(outside & in_window, "reads a tile from the window that is not in there")
+    return faults + broken_links(schedule, geometry)
 
 
 def event_ranks(timeline: Timeline) -> tuple[IntArray, IntArray]:

@@ -23,7 +23,7 @@ from pydantic import (
     field_validator,
 )
 
-from mas_sim.config import FrozenModel, broken_rule, content_hash, find_preset, load_model
+from mas_sim.config import FrozenModel, NameText, ProseText, broken_rule, content_hash, find_preset, load_model
 from mas_sim.energy_table import EnergyTable, load_energy_table
 from mas_sim.errors import ConfigError, Fault, nearest
 from mas_sim.yaml_source import Document
@@ -281,9 +281,9 @@ class Arch(FrozenModel):
         Energy table: a shipped one's name, or a path relative to the architecture's file.
     """
 
-    name: StrictStr = Field(min_length=1, max_length=100)
-    description: StrictStr = ""
-    source: StrictStr = ""
+    name: NameText = Field(min_length=1, max_length=100)
+    description: ProseText = ""
+    source: ProseText = ""
     node_nm: StrictInt = Field(ge=1, le=1000)
     clock_ghz: StrictFloat = Field(ge=1e-3, le=100)
     cores: StrictInt = Field(ge=1, le=64)

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mas_sim.accesses import STEP_OPS, Geometry, make_geometry, malformed
+from mas_sim.accesses import STEP_OPS, malformed
 from mas_sim.errors import ScheduleError
+from mas_sim.geometry import Geometry, make_geometry
 from mas_sim.hazards import describe_when, find_hazards
+from mas_sim.overwrites import begin_of, broken_timeline, mistimed, read_overwrites, wrong_links
 from mas_sim.schedule import (
+    F_ALT,
     F_DEP0,
     F_DST,
     F_FLAGS,
@@ -81,6 +84,10 @@ class _Faults:
         self._texts += [describe(int(entry)) for entry in found[:room]]
         self._untold += max(0, len(found) - room)
 
+    def add_texts(self, texts: list[str]) -> None:
+        """Add faults that are in words already."""
+        self.add(np.arange(len(texts)), texts.__getitem__)
+
     def result(self) -> AuditResult:
         """Return all faults."""
         more = (f"... and {self._untold:,} more faults",) if self._untold else ()
@@ -102,7 +109,9 @@ def audit(schedule: Schedule, timeline: Timeline) -> AuditResult:
     AuditResult
         Faults, each of which starts with its kind: `two things at once`, `out of order`, `L1 overfull`, `slot too
         small`, `dependency not respected`, `read too early`, `buffer reused too early`, `wrong data`, `two writes at
-        once`, `wrong tile`, `wrong flags`, `incomplete`, `stored ... times`, `malformed ...`.
+        once`, `wrong tile`, `wrong flags`, `incomplete`, `stored ... times`, `malformed ...`. And of proactive
+        overwrite: `overwritten byte used`, `overwritten in use`, `not loaded again`, `window not awaited`, `stopped`,
+        `lost cycles`, `lost work not done again`, `wrong slot`, `wrong window`, `wrong victims`.
     """
     faults = _Faults()
     try:
@@ -111,22 +120,32 @@ def audit(schedule: Schedule, timeline: Timeline) -> AuditResult:
         return AuditResult((f"malformed schedule: {error}",))
     if not len(timeline.start) == len(timeline.end) == len(timeline.channel_end) == len(schedule):
         return AuditResult((f"malformed timeline: {len(timeline.start)} entries for {len(schedule)} instructions",))
-    _check_units(schedule, timeline, faults)
+    untold = broken_timeline(schedule, timeline)
+    if untold:
+        return AuditResult((untold,))
+    begin = begin_of(timeline)
+    _check_units(schedule, timeline, begin, faults)
     _check_capacity(schedule, faults)
-    _check_dependencies(schedule, timeline, faults)
+    _check_dependencies(schedule, timeline, begin, faults)
     geometry = make_geometry(schedule)
     broken = malformed(schedule, geometry)
-    faults.add(np.arange(len(broken)), broken.__getitem__)
+    faults.add_texts(broken)
     if not broken:
-        hazards = find_hazards(schedule, timeline, geometry)
+        overwrites = read_overwrites(schedule, timeline)
+        faults.add_texts(wrong_links(schedule) + mistimed(schedule, timeline, overwrites))
+        hazards = find_hazards(schedule, timeline, geometry, overwrites)
         faults.add(np.arange(len(hazards)), hazards.describe)
         _check_completeness(schedule, geometry, faults)
     return faults.result()
 
 
-def _check_units(schedule: Schedule, timeline: Timeline, faults: _Faults) -> None:
-    """Look for queues that do two things at once, or in another order than written, and for overlapping transfers."""
-    start, end, is_dma = timeline.start, timeline.end, schedule.unit_of >= LOAD
+def _check_units(schedule: Schedule, timeline: Timeline, begin: IntArray, faults: _Faults) -> None:
+    """Look for queues that do two things at once, or in another order than written, and for overlapping transfers.
+
+    `begin` is when each instruction first kept its unit busy. A product that was stopped keeps it until it has run
+    again, for what is behind it in the queue has to wait.
+    """
+    start, end, is_dma = begin, timeline.end, schedule.unit_of >= LOAD
     finish = np.where(is_dma, timeline.channel_end, end)
     backwards = np.flatnonzero((finish < start) | (end < finish) | (start < 0))
     faults.add(backwards, lambda i: f"malformed timeline: {describe_when(schedule, timeline, i)} ends before it starts")
@@ -157,8 +176,9 @@ def _check_units(schedule: Schedule, timeline: Timeline, faults: _Faults) -> Non
 
 def _check_capacity(schedule: Schedule, faults: _Faults) -> None:
     """Compare the span of the slots that instructions name with the capacity of L1."""
-    named = np.unique(schedule.instructions[:, [F_DST, F_SRC0, F_SRC1]])
-    core, slot = np.divmod(named[named >= 0], len(schedule.slots))
+    named = np.unique(schedule.instructions[:, [F_DST, F_SRC0, F_SRC1, F_ALT]])
+    named = named[(named >= 0) & (named < len(schedule.slots) * schedule.arch.cores)]
+    core, slot = np.divmod(named, len(schedule.slots))
     spans = np.zeros(schedule.arch.cores, np.int64)
     np.maximum.at(spans, core, schedule.slots[slot, SLOT_OFFSET] + schedule.slots[slot, SLOT_BYTES])
     shared, capacity = schedule.arch.l1.shared, schedule.arch.l1.capacity_bytes
@@ -172,14 +192,14 @@ def _check_capacity(schedule: Schedule, faults: _Faults) -> None:
     )
 
 
-def _check_dependencies(schedule: Schedule, timeline: Timeline, faults: _Faults) -> None:
+def _check_dependencies(schedule: Schedule, timeline: Timeline, begin: IntArray, faults: _Faults) -> None:
     """Look for instructions that start before a declared dependency has ended, synchronisation included."""
     deps = schedule.instructions[:, F_DEP0 : F_DEP0 + MAX_DEPS]
     waiting, column = np.nonzero(deps >= 0)
     other = deps[waiting, column] >> 1
     queue = schedule.instructions[:, F_QUEUE]
     sync = np.where(queue[waiting] != queue[other], schedule.arch.sync_cycles, 0)
-    early = np.flatnonzero(timeline.start[waiting] < timeline.end[other] + sync)
+    early = np.flatnonzero(begin[waiting] < timeline.end[other] + sync)
     faults.add(
         early,
         lambda at: (

@@ -1,38 +1,64 @@
-"""The command line, `mas-sim`: list, validate, run, compare.
+"""The command line, `mas-sim`: list, validate, run, compare, limits, crossover.
 
 Results go to standard output, everything else to standard error. A fault in what the user gave is one clear
-message and exit code 2, never a traceback; a schedule that fails its audit or its numerical check is exit code 1.
+message and exit code 2, never a traceback; a schedule that fails its audit or its numerical check, or an output that
+cannot be written, is exit code 1; Ctrl-C is 130.
 """
 
-import json
-import math
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from mas_sim import tables
+from mas_sim._cli_options import (
+    INTERRUPTED,
+    ArchOption,
+    BuffersOption,
+    CommandGroup,
+    DtypeChoice,
+    EnergyLevel,
+    InPlaceOption,
+    JsonOption,
+    LevelOption,
+    Objective,
+    ObjectiveOption,
+    OverwriteOption,
+    ResidentOption,
+    SizeOption,
+    SplitOption,
+    WorkloadOption,
+    arch_of,
+    given_tiling,
+    names_of,
+    naming,
+    plain_console,
+    print_json,
+    search_progress,
+    workload_of,
+)
 from mas_sim.arch import Arch, load_arch
 from mas_sim.config import list_presets
+from mas_sim.crossover import SERIES, CrossoverPoint, crossover, findings, parse_lengths, too_long
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import MasSimError
+from mas_sim.limits import sequence_limits
 from mas_sim.presets import validate_file
 from mas_sim.report import Report, make_report
-from mas_sim.sweep import MAIN_DATAFLOWS, MAIN_WORKLOADS, StepProgress, best_report, compare
-from mas_sim.tiling import Tiling
+from mas_sim.sweep import AUTO, MAIN_DATAFLOWS, MAIN_WORKLOADS, best_report, compare
+from mas_sim.trace import write_trace
 from mas_sim.workload import Workload, load_workload
 
 MAX_ERROR = 1e-4
 """Largest error of a float32 execution against the float64 reference that passes."""
 
 app = typer.Typer(
+    cls=CommandGroup,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -40,69 +66,21 @@ app = typer.Typer(
 )
 
 
-class Objective(StrEnum):
-    """What the search minimises."""
-
-    latency = "latency"
-    energy = "energy"
-    edp = "edp"
-
-
-class EnergyLevel(StrEnum):
-    """Which value of each energy band."""
-
-    low = "low"
-    nominal = "nominal"
-    high = "high"
-
-
-ArchOption = Annotated[str, typer.Option("--arch", help="Machine: a preset's name or a YAML file.")]
-ObjectiveOption = Annotated[Objective, typer.Option("--objective", help="What the search minimises.")]
-LevelOption = Annotated[EnergyLevel, typer.Option("--energy", help="Value of each energy band.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-SizeOption = Annotated[int | None, typer.Option(help="Tile size; giving any turns the search off.")]
-ResidentOption = Annotated[int | None, typer.Option(help="Tiles that stay in L1 over the row blocks of a head.")]
-BuffersOption = Annotated[int | None, typer.Option(help="Buffers of the tensor (2 is double buffering).")]
-
-
-def _console(stderr: bool = False) -> Console:
-    """A console of at most 100 columns; 100 where it is not a terminal."""
-    console = Console(stderr=stderr, highlight=False)
-    console.width = min(100, console.width) if console.is_terminal else 100
-    return console
-
-
-@contextmanager
-def _search_progress() -> Iterator[StepProgress]:
-    """Show progress on standard error, if that is a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} tilings"))
-    console = _console(stderr=True)
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None)
-
-        def step(what: str, done: int, total: int) -> None:
-            bar.update(task, description=f"searching {what}", completed=done, total=total)
-
-        yield step
-
-
 @app.command("list")
 def list_command() -> None:
     """List the presets: machines, workloads, dataflows."""
-    console = _console()
-    console.print("[bold]machines[/bold] (--arch)")
+    console = plain_console()
+    console.print(Text("machines", style="bold"), "(--arch)")
     for name in list_presets("arch_configs"):
-        console.print(
-            f"  {name:<16} {load_arch(name).description.splitlines()[0] if load_arch(name).description else ''}"
-        )
-    console.print("[bold]workloads[/bold] (--workload)")
+        about = load_arch(name).description.splitlines()
+        console.print(Text(f"  {name:<16} {about[0] if about else ''}"))
+    console.print(Text("workloads", style="bold"), "(--workload)")
     for name in list_presets("workloads"):
-        console.print(f"  {name:<16} {tables.shape_of(load_workload(name))}")
-    console.print("[bold]dataflows[/bold] (--dataflow)")
+        console.print(Text(f"  {name:<16} {tables.shape_of(load_workload(name))}"))
+    console.print(Text("dataflows", style="bold"), "(--dataflow)")
     for flow in DATAFLOWS.values():
-        console.print(f"  {flow.name:<16} {flow.summary}")
+        console.print(Text(f"  {flow.name:<16} {flow.summary}"))
+    console.print(Text(f"  {AUTO:<16} the best of these for a workload, and why"))
 
 
 @app.command("validate")
@@ -117,9 +95,11 @@ def validate_command(file: Annotated[str, typer.Argument(help="An arch or worklo
 @app.command("run")
 def run_command(
     arch: ArchOption = "mas_edge",
-    workload: Annotated[str, typer.Option("--workload", help="A preset's name or a YAML file.")] = "bert_base",
-    dataflow: Annotated[str, typer.Option("--dataflow", help="See `mas-sim list`.")] = "mas",
-    objective: ObjectiveOption = Objective.latency,
+    workload: WorkloadOption = "bert_base",
+    dataflow: Annotated[str, typer.Option("--dataflow", help="See `mas-sim list`; auto picks the best.")] = "mas",
+    objective: Annotated[
+        Objective | None, typer.Option("--objective", help="What the search minimises. Default: latency.")
+    ] = None,
     energy: LevelOption = EnergyLevel.nominal,
     batch_tile: SizeOption = None,
     head_tile: SizeOption = None,
@@ -132,36 +112,45 @@ def run_command(
     v_buffers: BuffersOption = None,
     score_buffers: BuffersOption = None,
     o_buffers: BuffersOption = None,
-    core_split: Annotated[str | None, typer.Option(help="How cores share the work: groups or items.")] = None,
+    core_split: SplitOption = None,
+    softmax_in_place: InPlaceOption = None,
+    overwrite: OverwriteOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs of the numerical check.")] = 0,
+    trace: Annotated[str | None, typer.Option(help="Write a Chrome/Perfetto JSON file.")] = None,
+    figure: Annotated[str | None, typer.Option(help="Draw the timeline: .svg, .pdf or .png.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one dataflow: at the given tiling, or at its proven best one."""
-    given: dict[str, Any] = {
-        name: value
-        for name, value in {
-            "batch_tile": batch_tile, "head_tile": head_tile, "q_tile": q_tile, "kv_tile": kv_tile,
-            "k_resident_tiles": k_resident_tiles, "v_resident_tiles": v_resident_tiles,
-            "q_buffers": q_buffers, "k_buffers": k_buffers, "v_buffers": v_buffers,
-            "score_buffers": score_buffers, "o_buffers": o_buffers, "core_split": core_split,
-        }.items()
-        if value is not None
-    }  # fmt: skip
-    machine, shape = load_arch(arch), load_workload(workload)
-    with _search_progress() as step:
-        if given:
-            report = make_report(dataflow, machine, shape, Tiling(**given), energy_level=energy.value, seed=seed)
+    tiling = given_tiling(dataflow, objective, locals())
+    machine, shape = arch_of(arch), workload_of(workload)
+    goal = (objective or Objective.latency).value
+    what = f"{shape.name} {dataflow}"
+    with search_progress() as step:
+        if tiling is not None:
+            report = make_report(dataflow, machine, shape, tiling, energy_level=energy.value, seed=seed)
         else:
-            what = f"{shape.name} {dataflow}"
             report = best_report(
-                dataflow, machine, shape, objective.value, energy_level=energy.value, check=True,
+                dataflow, machine, shape, goal, energy_level=energy.value, check=True, seed=seed,
                 progress=lambda done, total: step(what, done, total),
             )  # fmt: skip
     if as_json:
-        _print_json(report.as_dict())
+        print_json(report.as_dict() | ({"chosen_by": AUTO} if dataflow == AUTO else {}))
     else:
-        _console().print(*tables.run_tables(report))
+        plain_console().print(*tables.run_tables(report))
+    _write_files(report, trace, figure)
     _exit_by_checks([report])
+
+
+def _write_files(report: Report, trace: str | None, figure: str | None) -> None:
+    """Write the trace and the figure that were asked for."""
+    if trace is not None:
+        write_trace(report.schedule, report.timeline, trace)
+        typer.echo(f"wrote {trace}", err=True)
+    if figure is not None:
+        from mas_sim import plots  # matplotlib is slow to import
+
+        for path in plots.plot_timeline(report.schedule, report.timeline, figure):
+            typer.echo(f"wrote {path}", err=True)
 
 
 @app.command("compare")
@@ -172,7 +161,10 @@ def compare_command(
         typer.Option("--workload", help="Name or file; may be repeated. Default: the twelve networks."),
     ] = None,
     dataflow: Annotated[
-        list[str] | None, typer.Option("--dataflow", help="May be repeated, or `all`. Default: layer_wise, flat, mas.")
+        list[str] | None,
+        typer.Option(
+            "--dataflow", help="May be repeated; `all`, or `auto` among them. Default: layer_wise, flat, mas."
+        ),
     ] = None,
     objective: ObjectiveOption = Objective.latency,
     energy: LevelOption = EnergyLevel.nominal,
@@ -180,37 +172,83 @@ def compare_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare dataflows over workloads, each at its proven best tiling."""
-    machine = load_arch(arch)
-    shapes = [load_workload(name) for name in _split(workload) or MAIN_WORKLOADS]
-    flows = _split(dataflow) or list(MAIN_DATAFLOWS)
+    machine = arch_of(arch)
+    shapes = [workload_of(name) for name in names_of("--workload", workload, MAIN_WORKLOADS)]
+    flows = names_of("--dataflow", dataflow, MAIN_DATAFLOWS)
     if flows == ["all"]:
         flows = list(DATAFLOWS)
-    with _search_progress() as step:
+    with search_progress() as step:
         result = compare(machine, shapes, flows, objective.value, energy_level=energy.value, check=check, progress=step)
     if as_json:
-        _print_json(result.as_dict())
+        print_json(result.as_dict())
     else:
-        _console().print(*tables.compare_tables(result))
+        plain_console().print(*tables.compare_tables(result))
     if check:
         _exit_by_checks(list(result.reports))
 
 
-def _split(values: list[str] | None) -> list[str]:
-    """Names given by repeating an option, or by commas."""
-    return [name for value in values or [] for name in value.split(",") if name]
+@app.command("limits")
+def limits_command(
+    arch: ArchOption = "mas_edge",
+    head_dim: Annotated[int, typer.Option(min=1, max=4096, help="Head dimension E.")] = 64,
+    dtype: Annotated[DtypeChoice, typer.Option(help="Type of the elements.")] = DtypeChoice.fp16,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the longest sequence that each dataflow can run at all, on one core and on all."""
+    machine = arch_of(arch)
+    limits = sequence_limits(machine, head_dim=head_dim, dtype=dtype.value)
+    if as_json:
+        facts = {"arch": machine.name, "head_dim": head_dim, "dtype": dtype.value}
+        print_json({**facts, "limits": [limit.as_dict() for limit in limits]})
+    else:
+        plain_console().print(tables.limits_table(limits, machine, head_dim, dtype.value))
 
 
-def _print_json(data: dict[str, Any]) -> None:
-    """Print strict JSON: a number that JSON has no word for becomes null."""
+@app.command("crossover")
+def crossover_command(
+    arch: ArchOption = "mas_edge",
+    workload: WorkloadOption = "bert_base",
+    over: Annotated[
+        str, typer.Option(help="Lengths: seq=FIRST:LAST:xFACTOR, seq=FIRST:LAST:STEP or seq=N,N,...")
+    ] = "seq=512:131072:x2",
+    dataflow: Annotated[
+        list[str] | None, typer.Option("--dataflow", help=f"May be repeated. Default: {', '.join(SERIES)}.")
+    ] = None,
+    objective: ObjectiveOption = Objective.latency,
+    energy: LevelOption = EnergyLevel.nominal,
+    figure: Annotated[str | None, typer.Option(help="Draw cycles and energy: .svg, .pdf or .png.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find which dataflow wins at which sequence length, where overwrite pays, and where nothing fits."""
+    machine, shape, lengths = arch_of(arch), workload_of(workload), parse_lengths(over)
+    series = names_of("--dataflow", dataflow, SERIES)
+    points: list[CrossoverPoint] = []
+    stopped = False
+    with search_progress() as step, naming("--over"):
+        found = crossover(machine, shape, lengths, series, objective.value, energy_level=energy.value, progress=step)
+        try:
+            points.extend(found)
+        except KeyboardInterrupt:
+            stopped = True
+    if as_json:
+        facts = {"arch": machine.name, "workload": shape.name, "objective": objective.value, "complete": not stopped}
+        shown = {**findings(points), "too_long_to_simulate": too_long(points)}
+        print_json({**facts, "points": [point.as_dict() for point in points], **shown})
+    elif points:
+        plain_console().print(tables.crossover_tables(points, machine, shape, objective.value))
+    if figure is not None and points:
+        _draw_crossover(points, figure, f"{shape.name} on {machine.name}")
+    if stopped:
+        typer.echo(f"interrupted: {len(points)} of {len(lengths)} lengths are done", err=True)
+        raise typer.Exit(INTERRUPTED)
 
-    def strict(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: strict(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [strict(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    typer.echo(json.dumps(strict(data), indent=2, allow_nan=False))
+def _draw_crossover(points: list[CrossoverPoint], path: str, title: str) -> None:
+    """Draw the figure of a crossover."""
+    from mas_sim import plots  # matplotlib is slow to import
+
+    for file in plots.plot_crossover([point.row() for point in points], path, title=title):
+        typer.echo(f"wrote {file}", err=True)
 
 
 def _exit_by_checks(reports: list[Report]) -> None:
@@ -226,17 +264,29 @@ def _exit_by_checks(reports: list[Report]) -> None:
             raise typer.Exit(1)
 
 
-def main() -> None:
-    """Entry point: run the command line, and turn faults of the input into a message and exit code 2."""
+def main(command: Callable[[], Any] = app) -> None:
+    """Run the command line (the entry point), and turn faults of the input into a message and exit code 2."""
     try:
-        app()
+        command()
     except MasSimError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:
-        # The reader of a pipe (`| head`) has gone: not a fault. Keep Python from complaining at exit.
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except OSError as error:
+        _forget_output()
+        if isinstance(error, BrokenPipeError):  # the reader of a pipe (`| head`) has gone: not a fault
+            sys.exit(141)
+        with suppress(OSError):
+            about = f"{error.filename}: " if error.filename else "the output cannot be written: "
+            typer.echo(f"error: {about}{error.strerror or error}", err=True)
+        sys.exit(1)
+
+
+def _forget_output() -> None:
+    """Keep Python from complaining again, at exit, of what could not be written."""
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 if __name__ == "__main__":

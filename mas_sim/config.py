@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeGuard, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from mas_sim.errors import ConfigError, Fault, nearest
@@ -34,7 +34,9 @@ from mas_sim.yaml_source import (
 
 __all__ = [
     "FrozenModel",
+    "NameText",
     "PresetKind",
+    "ProseText",
     "broken_rule",
     "content_hash",
     "dump_yaml",
@@ -78,6 +80,7 @@ _RULES = {
     "too_short": "must have at least {min_length} items",
     "too_long": "must have at most {max_length} items",
     "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must not hold control characters",
     "string_too_long": "must have at most {max_length} characters",
 }
 """How each of pydantic's error types reads here; any other type keeps pydantic's own message."""
@@ -143,6 +146,13 @@ def broken_rule(rule: str, value: object, suggestion: str | None = None) -> Pyda
         To be raised inside a pydantic validator; :func:`validate` turns it into a fault.
     """
     return PydanticCustomError("broken_rule", "{rule}", {"rule": rule, "value": value, "suggestion": suggestion})
+
+
+NameText = Annotated[StrictStr, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$")]
+"""Text of one line, without control characters: a terminal would obey them when it is printed."""
+
+ProseText = Annotated[StrictStr, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$")]
+"""The same of any number of lines."""
 
 
 def validate(model_cls: type[ModelT], data: Mapping[str, Any], line_of: LineMap, file: str) -> ModelT:

@@ -28,7 +28,8 @@ P_LANES, P_VEC_PORT, P_REDUCE = 7, 8, 9
 P_ISSUE, P_SYNC, P_LATENCY, P_SETUP, P_BW_NUM, P_BW_DEN = 10, 11, 12, 13, 14, 15
 P_OPERAND_BYTES, P_ACC_BYTES, P_L1_BYTES, P_L1_SHARED, P_PATH, P_PATH_BYTES = 16, 17, 18, 19, 20, 21
 P_BATCH, P_HEADS, P_KV_HEADS, P_NQ, P_NKV, P_E, P_F, P_ELEMENT, P_ACC_ELEMENT = 22, 23, 24, 25, 26, 27, 28, 29, 30
-PROBLEM_FIELDS = 31
+P_PREEMPTS, P_DRAIN, P_LOSES_PRODUCT = 31, 32, 33
+PROBLEM_FIELDS = 34
 
 TIMINGS = ("ideal", "pipelined", "systolic")
 STATIONARIES = ("output", "weight", "input")
@@ -72,7 +73,9 @@ def pack_problem(arch: Arch, workload: Workload) -> IntArray:
         *(workload.batch, workload.heads, workload.kv_heads, workload.n_q, workload.n_kv),
         *(workload.head_dim_qk, workload.head_dim_v, workload.bytes_per_element, workload.accumulator_bytes),
     ]
-    return np.array(machine + shape, dtype=np.int64)
+    stop = arch.preemption
+    preemption = [int(stop.supported), stop.drain_cycles, int(stop.lost_granularity == "matmul")]
+    return np.array(machine + shape + preemption, dtype=np.int64)
 
 
 def pack_softmax(arch: Arch) -> IntArray:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mas_sim.accesses import TILE_OPS, event_ranks, make_geometry, malformed
+from mas_sim.accesses import TILE_OPS, event_ranks, malformed
 from mas_sim.errors import ScheduleError
+from mas_sim.geometry import make_geometry
+from mas_sim.overwrites import broken_timeline, read_overwrites
 from mas_sim.schedule import (
     F_DST,
     F_FLAGS,
@@ -38,7 +40,10 @@ from mas_sim.schedule import (
     OP_STORE_O,
     OP_STORE_P,
     SLOT_OFFSET,
+    SLOT_TENSOR,
+    T_K,
     T_S,
+    T_V,
     Schedule,
 )
 from mas_sim.timeline import Timeline
@@ -83,8 +88,15 @@ def make_inputs(workload: Workload, seed: int = 0) -> tuple[Floats, Floats, Floa
     return q, k, v
 
 
+REFERENCE_ROWS = 1024
+"""Rows of a head that the reference computes at once."""
+
+MAX_EXECUTED_SCORES = 1 << 29
+"""Scores `B H N_q N_kv` up to which reports execute a schedule (half a minute; 4 GiB where C and P go through DRAM)."""
+
+
 def attention_reference(q: Floats, k: Floats, v: Floats) -> Doubles:
-    """Compute `softmax(Q K^T / sqrt(E)) V` in float64, head by head.
+    """Compute `softmax(Q K^T / sqrt(E)) V` in float64, head by head and by blocks of rows, so that memory stays small.
 
     Parameters
     ----------
@@ -103,9 +115,12 @@ def attention_reference(q: Floats, k: Floats, v: Floats) -> Doubles:
     output = np.empty((batch, heads, n_q, v.shape[3]))
     for b in range(batch):
         for h in range(heads):
-            scores = q[b, h].astype(np.float64) @ k[b, h // share].astype(np.float64).T / np.sqrt(head_dim)
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            output[b, h] = weights @ v[b, h // share].astype(np.float64) / weights.sum(axis=1, keepdims=True)
+            keys, values = k[b, h // share].astype(np.float64).T, v[b, h // share].astype(np.float64)
+            for row in range(0, n_q, REFERENCE_ROWS):
+                block = slice(row, row + REFERENCE_ROWS)
+                scores = q[b, h, block].astype(np.float64) @ keys / np.sqrt(head_dim)
+                weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+                output[b, h, block] = weights @ values / weights.sum(axis=1, keepdims=True)
     return output
 
 
@@ -125,11 +140,11 @@ def execute(schedule: Schedule, timeline: Timeline, seed: int = 0) -> ExecutionR
         If an instruction names a tile, a step or a slot that does not exist, so that it cannot be run at all.
     """
     schedule.check()
-    broken = malformed(schedule, make_geometry(schedule))
-    if broken:
+    broken = malformed(schedule, make_geometry(schedule)) or [broken_timeline(schedule, timeline)]
+    if broken[0]:
         raise ScheduleError(broken[0])
     q, k, v = make_inputs(schedule.workload, seed)
-    machine = _Machine(schedule, q, k, v)
+    machine = _Machine(schedule, timeline, q, k, v)
     n = len(schedule)
     start, end = event_ranks(timeline)
     event_of_rank = np.empty(2 * n, np.int64)
@@ -149,10 +164,11 @@ def execute(schedule: Schedule, timeline: Timeline, seed: int = 0) -> ExecutionR
 class _Instruction:
     """One instruction's fields, and the sizes of the work item that they name."""
 
-    def __init__(self, fields: list[int], machine: "_Machine") -> None:
+    def __init__(self, fields: list[int], src1: int, machine: "_Machine") -> None:
         grid, geometry = machine.grid, machine.geometry
         self.op, self.flags = fields[F_OP], fields[F_FLAGS]
-        self.dst, self.src0, self.src1 = fields[F_DST], fields[F_SRC0], fields[F_SRC1]
+        self.dst, self.src0, self.src1 = fields[F_DST], fields[F_SRC0], src1
+        self.again: list[_Instruction] = []  # earlier tiles of a product, which it does again
         self.group, self.row, self.tile, self.step = (fields[at] for at in (F_GROUP, F_ROW, F_TILE, F_STEP))
         group = self.group
         first_batch, first_head = int(grid.group_first_batch[group]), int(grid.group_first_head[group])
@@ -173,7 +189,7 @@ class _Instruction:
 class _Machine:
     """The cores' L1, the DRAM, and what is on its way between them."""
 
-    def __init__(self, schedule: Schedule, q: Floats, k: Floats, v: Floats) -> None:
+    def __init__(self, schedule: Schedule, timeline: Timeline, q: Floats, k: Floats, v: Floats) -> None:
         workload = schedule.workload
         self.grid, self.tiling, self.geometry = schedule.grid, schedule.tiling, make_geometry(schedule)
         self.q, self.k, self.v = q, k, v
@@ -184,6 +200,11 @@ class _Machine:
         self._l1 = np.full((schedule.arch.cores, size), np.nan, np.float32)
         self._slots = schedule.slots.tolist()
         self._code = schedule.instructions.tolist()
+        overwrites = read_overwrites(schedule, timeline)
+        self._source = overwrites.source.tolist()
+        self._redone: dict[int, list[int]] = {}
+        for product, earlier in overwrites.redone.tolist():
+            self._redone.setdefault(product, []).append(earlier)
         self._passes = schedule.arch.vec.softmax_passes
         self._share = workload.heads // workload.kv_heads
         self._scale = np.float32(workload.head_dim_qk**-0.5)
@@ -204,8 +225,15 @@ class _Machine:
         }
 
     def start(self, index: int) -> None:
-        """Take the operands of an instruction as they are now; its results are NaN until it ends."""
-        instruction = _Instruction(self._code[index], self)
+        """Take the operands of an instruction as they are now; its results are NaN until it ends.
+
+        A product that was stopped is run once, when it runs again: what it did before is lost. It finds its earlier
+        tiles in the places where they are behind the overwrite.
+        """
+        instruction = _Instruction(self._code[index], self._source[index], self)
+        for earlier in self._redone.get(index, ()):
+            fields = self._code[earlier]
+            instruction.again.append(_Instruction(fields, fields[F_SRC1], self))
         writes = self._operations[instruction.op](instruction)
         for place, _ in writes:
             place[...] = np.nan
@@ -226,11 +254,9 @@ class _Machine:
 
     def _scores_at(self, slot: int, work: _Instruction, step: int, width: int) -> Floats:
         """View the scores of one kv tile: a slot of their own, or their place in a slot of whole rows."""
-        tensor, _, size = self._slots[slot % len(self._slots)]
         first = 0
-        if tensor == T_S:
-            column_elements = size // self.geometry.columns // self._element_bytes
-            first = int(self.geometry.pair_before[work.first_pair + step]) * column_elements
+        if self._slots[slot % len(self._slots)][SLOT_TENSOR] == T_S:
+            first = int(self.geometry.pair_before[work.first_pair + step]) * self.geometry.column_elements
         return self._at(slot, (*work.lead, width), first)
 
     def _dram_at(self, region: int, work: _Instruction, step: int, width: int) -> Floats:
@@ -262,9 +288,22 @@ class _Machine:
         return self._load_kv(self.v, work)
 
     def _load_kv(self, source: Floats, work: _Instruction) -> list[Write]:
-        first = work.tile * self.tiling.kv_tile
-        tile = source[work.batches, work.kv_heads, first : first + work.width]
-        return [(self._at(work.dst, tile.shape), tile)]
+        """Load a tile, or all tiles of a window, one behind the other."""
+        writes, behind = list[Write](), 0
+        for j in range(work.tile, work.tile + work.step + 1):
+            first = j * self.tiling.kv_tile
+            tile = source[work.batches, work.kv_heads, first : first + self.tiling.kv_tile]
+            writes.append((self._at(work.dst, tile.shape, behind), tile))
+            behind += tile.size
+        return writes
+
+    def _kv_at(self, work: _Instruction, tensor: int, head_dim: int) -> Floats:
+        """View the K or V tile of a product, for each of its query heads: in its slot, or in the window."""
+        behind = 0
+        if self._slots[work.src1 % len(self._slots)][SLOT_TENSOR] == T_S:
+            columns = (work.tile - self.geometry.window_of(tensor)) * self.tiling.kv_tile
+            behind = columns * head_dim * int(np.prod(work.kv_lead))
+        return self._per_head(self._at(work.src1, (*work.kv_lead, work.width, head_dim), behind), work)
 
     def _load_c(self, work: _Instruction) -> list[Write]:
         return [
@@ -291,25 +330,33 @@ class _Machine:
         return [(self.output[work.batches, work.heads, work.rows], tile.copy())]
 
     def _qk(self, work: _Instruction) -> list[Write]:
-        q = self._at(work.src0, (*work.lead, self.q.shape[3]))
-        k = self._at(work.src1, (*work.kv_lead, work.width, self.k.shape[3]))
-        scores = q @ self._per_head(k, work).swapaxes(2, 3)
-        if self._scale_in_product:
-            scores *= self._scale
-        return [(self._scores_at(work.dst, work, work.step, work.width), scores)]
+        writes = []
+        for part in (*work.again, work):
+            q = self._at(part.src0, (*part.lead, self.q.shape[3]))
+            scores = q @ self._kv_at(part, T_K, self.k.shape[3]).swapaxes(2, 3)
+            if self._scale_in_product:
+                scores *= self._scale
+            writes.append((self._scores_at(part.dst, part, part.step, part.width), scores))
+        return writes
 
     def _pv(self, work: _Instruction) -> list[Write]:
-        p = self._scores_at(work.src0, work, work.step, work.width)
-        v = self._at(work.src1, (*work.kv_lead, work.width, self.v.shape[3]))
         place = self._at(work.dst, (*work.lead, self.v.shape[3]))
-        product = p @ self._per_head(v, work)
-        return [(place, product if work.flags & FLAG_FIRST else place + product)]
+        product = np.zeros_like(place)
+        for part in (*work.again, work):
+            p = self._scores_at(part.src0, part, part.step, part.width)
+            product += p @ self._kv_at(part, T_V, self.v.shape[3])
+        return [(place, product if work.again or work.flags & FLAG_FIRST else place + product)]
 
     def _softmax(self, work: _Instruction) -> list[Write]:
-        """Do one pass, step by step; a pass that only reduces leaves the scores as they are."""
+        """Do one pass, step by step.
+
+        Passes before the first one that changes the scores only reduce them. That one may write to another slot, which
+        later passes work on; so one of these that only reduces leaves the scores as they are if it works in place.
+        """
         steps = self._passes[work.tile]
         scores = [self._scores_at(work.src0, work, *place) for place in self._steps(work)]
         only_reduces = {"max", "sum"}.issuperset(steps) and work.dst == work.src0
+        only_reduces = only_reduces or work.tile < self.geometry.first_write
         if not only_reduces:
             scores = [block.copy() for block in scores]
         stats_place = self._at(work.src1, (2, *work.lead))

@@ -2,7 +2,8 @@
 
 Slots of different tensors may overlap in address (a pass may lay L1 out anew), so accesses are cut into elementary
 ranges of addresses. In each, at the start of a read, the last write must have ended and have made the expected version;
-at the start of a write, all reads and writes before it must have ended. Those two rules find every hazard.
+at the start of a write, all reads and writes before it must have ended. Those two rules find every hazard, and so every
+byte of a tile of K or V that a product used although softmax had overwritten it.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mas_sim.accesses import Accesses, Geometry, describe_version, event_ranks, list_accesses
-from mas_sim.schedule import IntArray, Schedule
+from mas_sim.accesses import Accesses, event_ranks, list_accesses
+from mas_sim.geometry import Geometry, describe_version, tensor_of
+from mas_sim.overwrites import Overwrites
+from mas_sim.schedule import F_OP, F_OVER, F_QUEUE, MAC, OP_SOFTMAX, T_K, T_V, UNITS, IntArray, Schedule
 from mas_sim.timeline import Timeline
 
 
@@ -110,13 +113,24 @@ class Hazards:
 
     def _describe_write(self, instruction: int, other: int, touch: int) -> str:
         both = f"{self._when(instruction)} writes {self._version(touch)} while {self._when(other)}"
-        if self._writes_here(other, touch):
+        at = self._in_cell(touch)
+        theirs = np.flatnonzero(self.touches.instruction[at] == other) + at.start
+        if (self.touches.is_write[theirs] > 0).any():
             return f"two writes at once: {both} writes the same bytes"
+        if self._is_softmax(instruction) and self._is_kv(int(theirs[0])):
+            return f"overwritten in use: {both} still reads {self._version(int(theirs[0]))} there"
         return f"buffer reused too early: {both} still reads what was there"
 
-    def _writes_here(self, instruction: int, touch: int) -> bool:
-        at = self._in_cell(touch)
-        return bool((self.touches.instruction[at] == instruction)[self.touches.is_write[at] > 0].any())
+    def _is_softmax(self, instruction: int) -> bool:
+        return bool(self.schedule.instructions[instruction, F_OP] == OP_SOFTMAX)
+
+    def _is_kv(self, touch: int) -> bool:
+        return tensor_of(int(self.touches.version[touch])) in (T_K, T_V)
+
+    def _ran_early(self, instruction: int) -> bool:
+        """Whether it is a victim of proactive overwrite that ran before that, by the timeline."""
+        fields = self.schedule.instructions[instruction]
+        return bool(fields[F_QUEUE] % UNITS == MAC and fields[F_OVER] >= 0 and not self.timeline.late[instruction])
 
     def _in_cell(self, touch: int) -> slice:
         cell = self.touches.cell[touch]
@@ -124,11 +138,15 @@ class Hazards:
         return slice(int(first), int(last))
 
     def _describe_read(self, instruction: int, other: int, touch: int) -> str:
-        """Say which of three went wrong: the data comes later, has been overwritten, or is never there."""
+        """Say what went wrong: the data comes later, has been overwritten, is never there, or not loaded again."""
         at = self._in_cell(touch)
         makes = (self.touches.is_write[at] > 0) & (self.touches.version[at] == self.touches.version[touch])
         makers = np.flatnonzero(makes & (self.touches.instruction[at] != instruction)) + at.start
         who = f"{self._when(instruction)} reads {self._version(touch)}"
+        overwritten = self.schedule.overwrites and self._is_kv(touch) and other >= 0
+        overwritten = overwritten and not self._is_kv(self._write_of(other, at))
+        if overwritten and self._ran_early(instruction):
+            return f"overwritten byte used: {who}, but {self._when(other)} writes {self._found(other, at)} there"
         if not makers.size:
             if other < 0:
                 return f"wrong data: {who}, but nothing was ever written there"
@@ -137,17 +155,23 @@ class Hazards:
         made_by = self.touches.instruction[makers]
         meant = makers[np.argmax(np.where(made_by < instruction, made_by, -1 - made_by))]
         if self.touches.end[meant] < self.touches.start[touch]:
+            if overwritten:
+                return f"not loaded again: {who}, but finds {self._found(other, at)}, written by {self._when(other)}"
             return (
                 f"buffer reused too early: {who}, but by then {self._when(other)} writes {self._found(other, at)} there"
             )
         return f"read too early: {who}, but {self._when(int(self.touches.instruction[meant]))} writes that"
 
-    def _found(self, writer: int, at: slice) -> str:
+    def _write_of(self, writer: int, at: slice) -> int:
+        """Touch by which an instruction writes to a range."""
         chosen = (self.touches.instruction[at] == writer) & (self.touches.is_write[at] > 0)
-        return self._version(at.start + int(np.flatnonzero(chosen)[0]))
+        return int(at.start + np.flatnonzero(chosen)[0])
+
+    def _found(self, writer: int, at: slice) -> str:
+        return self._version(self._write_of(writer, at))
 
 
-def find_hazards(schedule: Schedule, timeline: Timeline, geometry: Geometry) -> Hazards:
+def find_hazards(schedule: Schedule, timeline: Timeline, geometry: Geometry, overwrites: Overwrites) -> Hazards:
     """Find every read that does not see the version it expects, and every write that disturbs a read or a write.
 
     Parameters
@@ -156,8 +180,10 @@ def find_hazards(schedule: Schedule, timeline: Timeline, geometry: Geometry) -> 
         What ran, and when.
     geometry
         Of the schedule; its instructions must have passed `accesses.malformed`.
+    overwrites
+        What became of the victims of proactive overwrite.
     """
-    accesses = list_accesses(schedule, geometry)
+    accesses = list_accesses(schedule, geometry, overwrites)
     touches = _cut(accesses, *event_ranks(timeline))
     n = len(touches.cell)
     place = np.arange(n)

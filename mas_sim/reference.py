@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mas_sim.schedule import F_QUEUE, LOAD, UNITS, Schedule
+from mas_sim.schedule import F_FLAGS, F_OVER, F_QUEUE, F_RELOAD, FLAG_FIRST, LOAD, MAC, UNITS, VEC, Schedule
 from mas_sim.timeline import CAUSE_NAMES, Timeline
 
 CHANNEL, BUFFER, SYNC = (CAUSE_NAMES.index(name) for name in ("channel", "buffer", "sync"))
@@ -29,6 +29,7 @@ class _Queue:
     todo: deque[int] = field(default_factory=deque)
     is_free: bool = True
     free_since: int = 0
+    running: int = -1
 
 
 class _Machine:
@@ -48,7 +49,12 @@ class _Machine:
         self.event_count = 0
         self.requests: list[tuple[int, int, int]] = []  # (cycle of the request, core, instruction)
         self.channel_is_free = True
-        self.start, self.left, self.end = [0] * n, [0] * n, [-1] * n  # an end below zero: has not ended yet
+        self.start, self.left, self.end = [-1] * n, [0] * n, [-1] * n  # below zero: not yet
+        self.booked: dict[int, list[int]] = {}  # events of the product that each MAC queue has in flight
+        self.cancelled: set[int] = set()
+        self.over, self.back = (schedule.instructions[:, column].tolist() for column in (F_OVER, F_RELOAD))
+        self.waits_for_back: dict[int, tuple[int, int, int]] = {}  # load -> (product, since when, cycles to do again)
+        self.redo = np.zeros((n if schedule.overwrites else 0, 3), np.int64)
         self.busy = np.zeros(schedule.queues, np.int64)
         self.stalls = np.zeros((schedule.queues, len(CAUSE_NAMES)), np.int64)
 
@@ -61,8 +67,9 @@ class _Machine:
         """Let everything happen; since dependencies point backwards, every instruction gets its turn."""
         self.look_at_queues()
         while self.events:
-            self.now, _, _, action, i = heapq.heappop(self.events)
-            action(i)
+            self.now, _, number, action, i = heapq.heappop(self.events)
+            if number not in self.cancelled:
+                action(i)
 
     def look_at_queues(self) -> None:
         """Book the start of every queue's next instruction if the queue is free and all its dependencies have ended."""
@@ -81,16 +88,83 @@ class _Machine:
     def begin(self, i: int) -> None:
         """Start a compute instruction, or issue a transfer, which then asks for the channel."""
         q = self.queue_of[i]
+        if q % UNITS == VEC and self.over[i] >= 0 and not self.clears_the_way(i):
+            return
         self.book_wait(i, self.now - self.queues[q].free_since)
         if q % UNITS < LOAD:
-            self.start[i] = self.now
-            self.at(self.now + self.cycles_of[i], self.leave, i)
-            self.at(self.now + self.cycles_of[i], self.finish, i)
-            self.busy[q] += self.cycles_of[i]
+            if q % UNITS == MAC and self.over[i] >= 0 and self.has_begun(self.over[i]):
+                self.wait_for_tiles(i, self.now, 0)
+            else:
+                self.work(i, 0)
         else:
             issue_cycles = self.schedule.arch.issue_cycles
             self.at(self.now + issue_cycles, self.ask, i)
             self.busy[q] += issue_cycles
+
+    def work(self, i: int, again: int) -> None:
+        """Run a compute instruction from now on, behind `again` cycles of work that was lost."""
+        q = self.queue_of[i]
+        duration = again + self.cycles_of[i]
+        self.start[i], self.queues[q].running = self.now, i
+        self.booked[q] = [self.event_count, self.event_count + 1]
+        self.at(self.now + duration, self.leave, i)
+        self.at(self.now + duration, self.finish, i)
+        self.busy[q] += duration
+
+    # --- proactive overwrite ---
+
+    def has_begun(self, i: int) -> bool:
+        """Whether a softmax pass has begun to write."""
+        return self.start[i] >= 0
+
+    def clears_the_way(self, i: int) -> bool:
+        """Deal with the product in flight that reads what pass i is about to overwrite; False if the pass must wait."""
+        mac = self.queue_of[i] - 1
+        v = self.queues[mac].running
+        if v < 0 or self.over[v] != i or self.start[v] + self.cycles_of[v] <= self.now:
+            return True
+        if self.start[v] < self.now and not self.schedule.arch.preemption.supported:
+            end = self.start[v] + self.cycles_of[v]
+            vec = self.queue_of[i]
+            self.book_wait(i, self.now - self.queues[vec].free_since)
+            self.stalls[vec, MAC] += end - self.now
+            self.queues[vec].free_since = end  # the wait so far is booked
+            self.at(end, self.begin, i)
+            return False
+        # Take back what was booked for it: it is stopped now, or (of the same cycle) has not started at all.
+        self.cancelled.update(self.booked[mac])
+        self.busy[mac] -= self.cycles_of[v]
+        done, self.queues[mac].running = self.now - self.start[v], -1
+        if done == 0:
+            self.wait_for_tiles(v, self.now, 0)
+            return True
+        stop = self.schedule.arch.preemption
+        again = self.product_so_far(v) if stop.lost_granularity == "matmul" else 0
+        self.busy[mac] += done + stop.drain_cycles
+        self.redo[v, 1:] = self.start[v], done + again
+        self.wait_for_tiles(v, self.now + stop.drain_cycles, again)
+        return True
+
+    def product_so_far(self, v: int) -> int:
+        """Cycles of the tiles of v's product that its queue has done before v."""
+        total = 0
+        while not self.schedule.instructions[v, F_FLAGS] & FLAG_FIRST:
+            v = max(j for j in range(v) if self.queue_of[j] == self.queue_of[v])
+            total += self.cycles_of[v]
+        return total
+
+    def wait_for_tiles(self, v: int, since: int, again: int) -> None:
+        """Let product v run once its tiles have been loaded again, and `again` lost cycles before it."""
+        self.redo[v, 0] = 1
+        load = self.back[v]
+        if self.end[load] < 0:
+            self.waits_for_back[load] = (v, since, again)
+            return
+        resume = max(since, self.end[load] + self.schedule.arch.sync_cycles)
+        synced = min(self.schedule.arch.sync_cycles, resume - since)
+        self.stalls[self.queue_of[v], SYNC] += synced
+        self.stalls[self.queue_of[v], LOAD] += resume - since - synced
+        self.at(resume, lambda i: self.work(i, again), v)
 
     def book_wait(self, i: int, gap: int) -> None:
         """Charge the `gap` cycles before i to the dependency that came last, of equals the first that i names."""
@@ -124,7 +198,7 @@ class _Machine:
     def leave(self, i: int) -> None:
         """Free the queue for its next instruction, and the channel for its next transfer if this was one."""
         queue = self.queues[self.queue_of[i]]
-        queue.is_free, queue.free_since = True, self.now
+        queue.is_free, queue.free_since, queue.running = True, self.now, -1
         self.left[i] = self.now
         if self.queue_of[i] % UNITS >= LOAD:
             self.channel_is_free = True
@@ -134,6 +208,8 @@ class _Machine:
     def finish(self, i: int) -> None:
         """Let whatever waited for the result of i start."""
         self.end[i] = self.now
+        if i in self.waits_for_back:
+            self.wait_for_tiles(*self.waits_for_back.pop(i))
         self.look_at_queues()
 
 
@@ -164,4 +240,4 @@ def simulate_reference(schedule: Schedule) -> Timeline:
     machine = _Machine(schedule)
     machine.run()
     start, end, left = (np.array(times, dtype=np.int64) for times in (machine.start, machine.end, machine.left))
-    return Timeline(start, end, left, machine.busy, machine.stalls, max(machine.end, default=0))
+    return Timeline(start, end, left, machine.busy, machine.stalls, max(machine.end, default=0), machine.redo)

@@ -10,10 +10,11 @@ from mas_sim.audit import AuditResult, audit
 from mas_sim.bounds import Bounds, bounds
 from mas_sim.costs import pack_softmax
 from mas_sim.dataflows import build_schedule
-from mas_sim.energy import EnergyBreakdown, EnergyCoefficients, energy_breakdown, energy_coefficients
+from mas_sim.energy import METER_COLUMNS, EnergyBreakdown, EnergyCoefficients, energy_breakdown, energy_coefficients
 from mas_sim.energy_table import Level
-from mas_sim.execute import ExecutionResult, execute
-from mas_sim.schedule import MAC, METER_FIELDS, STORE, UNIT_NAMES, UNITS, VEC, IntArray, Schedule
+from mas_sim.execute import MAX_EXECUTED_SCORES, ExecutionResult, execute
+from mas_sim.meter import OverwriteCost, meter, overwrite_cost
+from mas_sim.schedule import MAC, STORE, UNIT_NAMES, UNITS, VEC, IntArray, Schedule
 from mas_sim.simulator import CAUSE_NAMES, Timeline, simulate
 from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
@@ -73,6 +74,9 @@ class Report:
         None where the check was not asked for.
     search
         What was searched, if the tiling comes from a search.
+    overwrite, overwrite_energy_pj
+        What proactive overwrite cost, and the dynamic energy of its reloads and of the work done again; None if the
+        tiling overwrites nothing.
     """
 
     schedule: Schedule = field(repr=False)
@@ -86,6 +90,8 @@ class Report:
     execution: ExecutionResult | None = None
     notes: tuple[str, ...] = ()
     search: dict[str, Any] | None = None
+    overwrite: OverwriteCost | None = None
+    overwrite_energy_pj: float = 0.0
 
     @property
     def arch(self) -> Arch:
@@ -138,6 +144,18 @@ class Report:
             result[UNIT_NAMES[unit].lower()] = {name: cycles for name, cycles in causes if cycles}
         return result
 
+    def _overwrite_facts(self) -> dict[str, Any] | None:
+        if self.overwrite is None:
+            return None
+        return {
+            "overwrites": self.overwrite.overwrites,
+            "reloaded_bytes": self.overwrite.reloaded_bytes,
+            "stops": self.overwrite.stops,
+            "lost_mac_cycles": self.overwrite.lost_mac_cycles,
+            "redone_mac_cycles": self.overwrite.redone_mac_cycles,
+            "energy_pj": self.overwrite_energy_pj,
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, the `--json` of one result."""
         meter = self.meter_counts.tolist()
@@ -163,6 +181,7 @@ class Report:
             "stall_cycles": self.stalls(),
             "exp_balance": exp_balance(self.arch, self.workload).as_dict(),
             "search": self.search,
+            "overwrite": self._overwrite_facts(),
             "notes": list(self.notes),
             "made_by": {
                 "mas_sim": package_version(),
@@ -170,6 +189,14 @@ class Report:
                 "workload_hash": self.workload.hash,
             },
         }
+
+
+def _overwrite_energy(cost: OverwriteCost, coefficients: EnergyCoefficients) -> float:
+    """Dynamic energy of loading tiles again (read from DRAM, written to L1) and of doing lost work again, in pJ."""
+    counts = cost.redone_counts.copy()
+    for column in ("dram_read_bytes", "l1_write_bytes"):
+        counts[METER_COLUMNS.index(column)] += cost.reloaded_bytes
+    return float(counts @ coefficients.pj_per_action)
 
 
 def make_report(
@@ -183,13 +210,15 @@ def make_report(
     seed: int = 0,
     proven_optimal: bool = False,
     search: dict[str, Any] | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Report:
     """Build one schedule and let its readers read it.
 
     Parameters
     ----------
     check
-        Also audit the schedule, and execute it on seeded random inputs.
+        Also audit the schedule, and execute it on seeded random inputs (unless it has more than
+        `MAX_EXECUTED_SCORES` scores; a note then says so).
     seed
         Of those inputs.
 
@@ -201,8 +230,12 @@ def make_report(
     schedule = build_schedule(dataflow, arch, workload, tiling)
     timeline = simulate(schedule)
     coefficients: EnergyCoefficients = energy_coefficients(arch, workload.dtype, energy_level)
-    counts = schedule.meter_counts()
-    assert counts.shape == (METER_FIELDS,)
+    counts = meter(schedule, timeline)
+    executes = workload.scores <= MAX_EXECUTED_SCORES
+    skipped: tuple[str, ...] = ()
+    if check and not executes:
+        skipped = (f"too large to execute: {workload.scores:,} scores, more than {MAX_EXECUTED_SCORES:,}",)
+    cost = overwrite_cost(schedule, timeline) if schedule.tiling.overwrite != "none" else None
     return Report(
         schedule=schedule,
         timeline=timeline,
@@ -212,7 +245,9 @@ def make_report(
         energy_level=energy_level,
         proven_optimal=proven_optimal,
         audit=audit(schedule, timeline) if check else None,
-        execution=execute(schedule, timeline, seed=seed) if check else None,
-        notes=coefficients.notes + schedule.notes,
+        execution=execute(schedule, timeline, seed=seed) if check and executes else None,
+        notes=coefficients.notes + schedule.notes + notes + skipped,
         search=search,
+        overwrite=cost,
+        overwrite_energy_pj=0.0 if cost is None else _overwrite_energy(cost, coefficients),
     )

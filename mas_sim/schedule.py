@@ -41,7 +41,12 @@ F_STEP = 9  # place of the kv tile in the row block's list
 F_FLAGS = 10  # bit 0: first of its accumulation, bit 1: last
 F_DEP0 = 11  # dependencies: 2 * index + (1 if it only waits for a buffer to be free), -1 for none
 MAX_DEPS = 5
-FIELDS = 16
+# Proactive overwrite, -1 elsewhere. Of a product that reads tiles which a softmax may overwrite: that softmax's first
+# writing pass, the load that brings the tiles back, and the slot the tiles are in before (F_SRC1: after). Of such a
+# pass: the first and the last of those products.
+F_OVER, F_RELOAD, F_ALT = 16, 17, 18
+F_FIRST_VICTIM, F_LAST_VICTIM = 16, 17
+FIELDS = 19
 FLAG_FIRST, FLAG_LAST = 1, 2
 
 # --- tensors a slot can hold --------------------------------------------------------------------------------------
@@ -141,6 +146,11 @@ class Schedule:
         units: CodeArray = self.instructions[:, F_QUEUE] % UNITS
         return units
 
+    @cached_property
+    def overwrites(self) -> bool:
+        """Whether any softmax writes over tiles of K or V that a product still has to read."""
+        return bool(((self.unit_of == MAC) & (self.instructions[:, F_OVER] >= 0)).any())
+
     @property
     def queues(self) -> int:
         """Number of queues: four a core."""
@@ -211,6 +221,13 @@ class Schedule:
         bad = np.flatnonzero(((slot_columns < -1) | (slot_columns >= n_slots)).any(axis=1))
         if bad.size:
             raise ScheduleError(f"instruction #{bad[0]}: a slot is outside 0..{n_slots - 1}")
+        links = code[:, [F_OVER, F_RELOAD]]
+        bad = np.flatnonzero(((links < -1) | (links >= len(code))).any(axis=1))
+        if bad.size:
+            raise ScheduleError(f"instruction #{bad[0]}: an overwrite link is outside 0..{len(code) - 1}")
+        bad = np.flatnonzero((self.unit_of == MAC) & (code[:, F_OVER] >= 0) & (code[:, F_RELOAD] < 0))
+        if bad.size:
+            raise ScheduleError(f"instruction #{bad[0]} may be overwritten, but no load brings its tiles back")
         deps = code[:, F_DEP0 : F_DEP0 + MAX_DEPS] >> 1
         bad = np.flatnonzero((deps >= np.arange(len(code))[:, None]).any(axis=1))
         if bad.size:

@@ -19,8 +19,11 @@ CORE_SPLITS = ("groups", "items")
 TL_BATCH, TL_HEAD, TL_Q, TL_KV = 0, 1, 2, 3
 TL_K_RESIDENT, TL_V_RESIDENT = 4, 5
 TL_Q_BUFFERS, TL_K_BUFFERS, TL_V_BUFFERS, TL_SCORE_BUFFERS, TL_O_BUFFERS = 6, 7, 8, 9, 10
-TL_SPLIT = 11
-TILING_FIELDS = 12
+TL_SPLIT, TL_IN_PLACE, TL_OVERWRITE = 11, 12, 13
+TILING_FIELDS = 14
+
+OVERWRITES = ("none", "v", "k")
+"""What a softmax may take the place of; `auto` stands for the first of these that fits L1."""
 
 MAX_BUFFERS = 4
 
@@ -45,6 +48,13 @@ class Tiling:
         Row blocks of C and P in L1 (`mas`: a ring of two or three; `layer_wise`: tiles and row blocks in flight).
     core_split
         `groups`: each core takes whole groups; `items`: the row blocks of all groups are dealt out evenly.
+    softmax_in_place
+        True: P takes C's bytes. False: P is written to a row block of its own, one more than `score_buffers`, and C's
+        place is free once softmax has read it.
+    overwrite
+        `mas` only: where that one more row block comes from. `none`: it has bytes of its own. `v`, `k`: softmax
+        writes P over the last tiles of V (K), which are then loaded again into the place that C leaves. `auto`:
+        the first of `none`, `v` and `k` that fits L1.
     """
 
     batch_tile: int = 1
@@ -59,6 +69,8 @@ class Tiling:
     score_buffers: int = 2
     o_buffers: int = 2
     core_split: str = "groups"
+    softmax_in_place: bool = True
+    overwrite: str = "none"
 
     def kv_tiles(self, workload: Workload) -> int:
         """Number of kv tiles of a head, `ceil(N_kv / kv_tile)`."""
@@ -97,11 +109,16 @@ class Tiling:
         faults = []
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if spec.name == "core_split":
-                if value not in CORE_SPLITS:
-                    near = nearest(str(value), CORE_SPLITS)
+            if spec.name in _WORDS:
+                legal = _WORDS[spec.name]
+                if value not in legal:
+                    near = nearest(str(value), legal)
                     hint = f"; did you mean {near!r}?" if near else ""
-                    faults.append(f"core_split must be one of {', '.join(CORE_SPLITS)} (got {value!r}{hint})")
+                    faults.append(f"{spec.name} must be one of {', '.join(legal)} (got {value!r}{hint})")
+                continue
+            if spec.name == "softmax_in_place":
+                if not isinstance(value, bool):
+                    faults.append(f"softmax_in_place must be true or false (got {value!r})")
                 continue
             low = 0 if spec.name.endswith("resident_tiles") else 1
             high = MAX_BUFFERS if spec.name.endswith("buffers") else 2**24
@@ -111,21 +128,26 @@ class Tiling:
             raise TilingError("; ".join(faults))
 
     def pack(self) -> npt.NDArray[np.int64]:
-        """Return the tiling as an int64[TILING_FIELDS] vector, the form compiled code takes."""
-        values = [getattr(self, spec.name) for spec in fields(self) if spec.name not in _UNPACKED]
-        order = [*values, CORE_SPLITS.index(self.core_split)]
-        return np.array(order, dtype=np.int64)
+        """Return the tiling as an int64[TILING_FIELDS] vector, the form compiled code takes; `auto` must be settled."""
+        values = [getattr(self, name) for name in _SIZES]
+        words = [CORE_SPLITS.index(self.core_split), int(self.softmax_in_place), OVERWRITES.index(self.overwrite)]
+        return np.array([*values, *words], dtype=np.int64)
 
     @staticmethod
     def unpack(vector: npt.NDArray[np.int64]) -> "Tiling":
         """Return the tiling of a packed vector; the inverse of `pack`."""
-        names = [spec.name for spec in fields(Tiling) if spec.name not in _UNPACKED]
-        values: dict[str, Any] = {name: int(v) for name, v in zip(names, vector[:TL_SPLIT], strict=True)}
-        return Tiling(**values, core_split=CORE_SPLITS[int(vector[TL_SPLIT])])
+        sizes: dict[str, Any] = {name: int(v) for name, v in zip(_SIZES, vector[:TL_SPLIT], strict=True)}
+        return Tiling(
+            **sizes,
+            core_split=CORE_SPLITS[int(vector[TL_SPLIT])],
+            softmax_in_place=bool(vector[TL_IN_PLACE]),
+            overwrite=OVERWRITES[int(vector[TL_OVERWRITE])],
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name, for results."""
         return asdict(self)
 
 
-_UNPACKED = ("core_split",)
+_WORDS = {"core_split": CORE_SPLITS, "overwrite": (*OVERWRITES, "auto")}
+_SIZES = tuple(spec.name for spec in fields(Tiling) if spec.name not in _WORDS and spec.name != "softmax_in_place")

@@ -4,7 +4,9 @@ It stands apart from the simulator so that both the compiled kernel's front (`si
 (`reference`) can return it, and the twin needs nothing compiled.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from mas_sim.schedule import UNITS, IntArray
 
@@ -30,6 +32,10 @@ class Timeline:
         up to the time at which the queue ran out of instructions.
     cycles
         When the last instruction ended.
+    redo : int64[n, 3], or int64[0, 3] for a schedule that overwrites nothing
+        What proactive overwrite did to each product: 1 if it ran behind the overwrite, on the tiles loaded again;
+        when it had first started, if it was stopped (else -1 or 0); and the MAC cycles that were lost by it, and
+        done again.
     """
 
     start: IntArray
@@ -38,6 +44,17 @@ class Timeline:
     busy_cycles: IntArray
     stall_cycles: IntArray
     cycles: int
+    redo: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+
+    @property
+    def late(self) -> IntArray:
+        """1 for each product that ran behind the overwrite of its tiles; int64[n]."""
+        return self.redo[:, 0] if len(self.redo) else np.zeros(len(self.start), np.int64)
+
+    @property
+    def lost_cycles(self) -> IntArray:
+        """MAC cycles lost by stopping each product, and so done again; int64[n]."""
+        return self.redo[:, 2] if len(self.redo) else np.zeros(len(self.start), np.int64)
 
     def stalls_of(self, core: int, unit: int) -> dict[str, int]:
         """Stall cycles of one queue by cause."""

@@ -7,9 +7,9 @@ dimension of Q and K, ``F`` head dimension of V (usually ``F = E``).
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, StrictInt, StrictStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StrictInt, ValidationInfo, field_validator, model_validator
 
-from mas_sim.config import FrozenModel, broken_rule, content_hash, find_preset, load_model
+from mas_sim.config import FrozenModel, NameText, ProseText, broken_rule, content_hash, find_preset, load_model
 
 Dtype = Literal["fp16", "bf16", "int8"]
 """Type of Q, K, V, P and O."""
@@ -55,9 +55,9 @@ class Workload(FrozenModel):
         Which scores count. Masks are not supported yet, so only ``none`` is legal.
     """
 
-    name: StrictStr = Field(min_length=1, max_length=100)
-    description: StrictStr = ""
-    source: StrictStr = ""
+    name: NameText = Field(min_length=1, max_length=100)
+    description: ProseText = ""
+    source: ProseText = ""
     batch: StrictInt = Field(default=1, ge=1, le=65536)
     heads: StrictInt = Field(ge=1, le=4096)
     kv_heads: StrictInt = Field(default=_AS_HEADS, ge=1, le=4096)

@@ -68,7 +68,8 @@ def dotted(path: FieldPath) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += ("." if text else "") + shorten(part, NAME_CHARS)
+            name = shorten(part, NAME_CHARS)
+            text += ("." if text else "") + (name if name.isprintable() else repr(name)[1:-1])
     return text
 
 
@@ -110,7 +111,7 @@ def read_document(path: str | Path) -> Document:
         raise ConfigError([Fault(file, None, "", "the file is empty: it must hold a mapping of keys to values")])
     if not isinstance(node, yaml.MappingNode):
         rule = "the top level must be a mapping of keys to values"
-        raise ConfigError([Fault.of(file, node.start_mark.line + 1, "", rule, node.value)])
+        raise ConfigError([_node_fault(file, node, (), rule)])
     builder = _Builder(file)
     data = builder.mapping(node, ())
     return Document(file, data, builder.line_of, tuple(builder.faults))
@@ -197,6 +198,15 @@ def _refuse_structure(text: str, file: str) -> None:
             raise ConfigError([Fault(file, None if mark is None else mark.line + 1, "", rule)])
 
 
+def _node_fault(file: str, node: yaml.Node, path: FieldPath, rule: str) -> Fault:
+    """Report a node: a scalar with what it says, a list or mapping with what it is."""
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.ScalarNode):
+        return Fault.of(file, line, dotted(path), rule, node.value)
+    kind = "list" if isinstance(node, yaml.SequenceNode) else "mapping"
+    return Fault(file, line, dotted(path), rule, f"a {kind} of {len(node.value)}")
+
+
 def _syntax_fault(error: yaml.YAMLError, file: str) -> Fault:
     """Turn a YAML syntax error into a fault with its line."""
     if isinstance(error, yaml.MarkedYAMLError):
@@ -222,7 +232,7 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag in {_TAG + "bool", _TAG + "null"}:
                 rule = "a key must be text (YAML reads a bare yes, no, on, off or null as something else: quote it)"
-                self.faults.append(Fault.of(self.file, line, dotted(path), rule, key_node.value))
+                self.faults.append(_node_fault(self.file, key_node, path, rule))
                 continue
             key = key_node.value
             if key in result:

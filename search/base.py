@@ -16,12 +16,12 @@ Progress = Callable[[int, int], None]
 
 
 class NothingFitsError(MasSimError):
-    """No tiling of a space is legal: nothing fits L1.
+    """No tiling of a space is legal: nothing fits L1, or what fits would be too long to simulate.
 
     Attributes
     ----------
     over_bytes
-        Bytes by which the smallest tiling does not fit.
+        Bytes by which the smallest tiling does not fit; 0 if it fits, and the schedules are too long.
     """
 
     def __init__(self, message: str, over_bytes: int) -> None:

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from mas_sim._batch import EDP, ENERGY, LATENCY
 from mas_sim.errors import MasSimError, nearest
 
 ObjectiveName = Literal["latency", "energy", "edp"]
@@ -27,12 +28,22 @@ def objective_value(name: str, cycles: FloatArray, energy_pj: FloatArray) -> Flo
     MasSimError
         If there is no such objective; names the nearest.
     """
-    if name == "latency":
+    code = objective_code(name)
+    if code == LATENCY:
         return cycles
-    if name == "energy":
-        return energy_pj
-    if name == "edp":
-        return cycles * energy_pj
+    return energy_pj if code == ENERGY else cycles * energy_pj
+
+
+def objective_code(name: str) -> int:
+    """Return an objective's number in compiled code.
+
+    Raises
+    ------
+    MasSimError
+        If there is no such objective; names the nearest.
+    """
+    if name in OBJECTIVES:
+        return (LATENCY, ENERGY, EDP)[OBJECTIVES.index(name)]
     near = nearest(name, OBJECTIVES)
     hint = f"; did you mean {near!r}?" if near else ""
     raise MasSimError(f"no objective is called {name!r} (there are {', '.join(OBJECTIVES)}){hint}")

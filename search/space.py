@@ -10,11 +10,16 @@ from functools import cached_property
 
 import numpy as np
 
-from mas_sim._batch import INNER_FIELDS, SHARES, apply_inner
+from mas_sim._batch import (
+    IN_K_SHARE,
+    INNER_FIELDS,
+    SHARES,
+    apply_inner,
+)
 from mas_sim.arch import Arch
-from mas_sim.dataflows import DATAFLOWS, get_dataflow
+from mas_sim.dataflows import DATAFLOWS, MAX_INSTRUCTIONS, get_dataflow
 from mas_sim.schedule import IntArray
-from mas_sim.tiling import CORE_SPLITS, TILING_FIELDS, TL_BATCH, TL_HEAD, TL_KV, TL_Q, Tiling
+from mas_sim.tiling import CORE_SPLITS, OVERWRITES, TILING_FIELDS, TL_BATCH, TL_HEAD, TL_KV, TL_Q, Tiling
 from mas_sim.workload import Workload
 
 MAX_CANDIDATES = 32
@@ -29,10 +34,14 @@ def thin(values: list[int], limit: int) -> list[int]:
     return [values[i] for i in sorted({round(float(pick)) - 1 for pick in picks})]
 
 
-def tile_candidates(dimension: int, side: int, limit: int = MAX_CANDIDATES) -> list[int]:
-    """Candidate tile sizes of a dimension: multiples of the array's side up to it, and the dimension itself."""
-    values = [*range(side, dimension, side), dimension]
-    return thin(values, limit)
+def tile_candidates(dimension: int, side: int, limit: int = MAX_CANDIDATES, *, small: bool = False) -> list[int]:
+    """Candidate tile sizes of a dimension: multiples of the array's side up to it, and the dimension itself.
+
+    `small` adds the powers of two below the side: a long row block may only fit L1 with fewer rows than the array has.
+    """
+    values = thin([*range(side, dimension, side), dimension], limit)
+    powers = [1 << bit for bit in range(side.bit_length()) if 1 << bit < min(side, dimension)]
+    return [*powers, *values] if small else values
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,33 @@ class SearchSpace:
     residency
         Shares of K and of V that may stay in L1, in eighths of their tiles.
     buffers
-        Buffering depths; one depth holds for Q, K, V and O together.
+        Buffering depths of each of Q, K, V and O.
+    in_place
+        Whether P may take C's bytes, have bytes of its own, or both.
+    overwrites
+        What softmax may write P over (`mas` only).
+    use_all_l1
+        Leave out tilings with room left in L1: where a tensor could be buffered more deeply, or more of K or V be kept.
     """
 
     dataflow: str
     arch: Arch
     workload: Workload
     limit: int = MAX_CANDIDATES
-    residency: tuple[int, ...] = (0, SHARES)
+    residency: tuple[int, ...] = tuple(range(0, SHARES + 1, 2))
     buffers: tuple[int, ...] = (1, 2)
+    in_place: tuple[bool, ...] = (True, False)
+    overwrites: tuple[str, ...] = OVERWRITES
+    use_all_l1: bool = True
+
+    @cached_property
+    def steps(self) -> IntArray:
+        """Shares and depths for `scan`, int64[2, n]; int64[2, 0] if room may be left."""
+        if not self.use_all_l1:
+            return np.zeros((2, 0), np.int64)
+        longest = max(len(self.residency), len(self.buffers))
+        rows = [[*values, *[values[-1]] * (longest - len(values))] for values in (self.residency, self.buffers)]
+        return np.array(rows, dtype=np.int64)
 
     @cached_property
     def candidates(self) -> dict[str, list[int]]:
@@ -63,7 +90,7 @@ class SearchSpace:
         return {
             "batch_tile": thin(list(range(1, workload.batch + 1)), self.limit),
             "head_tile": thin(list(range(1, workload.heads + 1)), self.limit),
-            "q_tile": tile_candidates(workload.n_q, mac.rows, self.limit),
+            "q_tile": tile_candidates(workload.n_q, mac.rows, self.limit, small=True),
             "kv_tile": tile_candidates(workload.n_kv, mac.cols, self.limit),
         }
 
@@ -75,16 +102,30 @@ class SearchSpace:
     @cached_property
     def inner(self) -> IntArray:
         """The other choices, int64[inner, INNER_FIELDS]."""
-        score_buffers = get_dataflow(self.dataflow).score_buffers
+        rings = get_dataflow(self.dataflow).score_buffers
         splits = range(len(CORE_SPLITS)) if self.arch.cores > 1 else range(1)
-        rows = [
-            (k, v, depth, depth, depth, ring, depth, split)
-            for k, v in itertools.product(self.residency, repeat=2)
-            for depth in self.buffers
-            for ring in score_buffers
-            for split in splits
-        ]
+        overwrites = self.overwrites if self.dataflow == "mas" else ("none",)
+        rows: list[tuple[int, ...]] = []
+        for split, name, ring, in_place in itertools.product(splits, overwrites, rings, self.in_place):
+            overwrite = OVERWRITES.index(name)
+            if overwrite and (in_place or ring != 2):
+                continue
+            for k, v in itertools.product(self.residency, repeat=2):
+                if (name == "v" and v < SHARES) or (name == "k" and k < SHARES):
+                    continue
+                choice = (split, overwrite, ring, int(in_place), k, v)
+                rows.extend((*choice, *depths) for depths in itertools.product(self.buffers, repeat=4))
         return np.array(rows, dtype=np.int64).reshape(-1, INNER_FIELDS)
+
+    @cached_property
+    def blocks(self) -> IntArray:
+        """Where the inner choices' core split, overwrite, ring or place of P change; int64[blocks + 1].
+
+        Within a block, the first choice needs the fewest bytes of L1, the last one the most.
+        """
+        what = self.inner[:, :IN_K_SHARE]
+        changes = np.flatnonzero((what[1:] != what[:-1]).any(axis=1)) + 1
+        return np.array([0, *changes, len(what)], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self.outer.shape[0] * self.inner.shape[0])
@@ -105,8 +146,15 @@ class SearchSpace:
     def describe(self) -> str:
         """Return the space in words."""
         sizes = ", ".join(f"{name} {len(v)} values {v[0]}..{v[-1]}" for name, v in self.candidates.items())
-        shares = "/".join(str(share / SHARES) for share in self.residency)
+        shares = "/".join(f"{share / SHARES:g}" for share in self.residency)
         rings = "/".join(map(str, DATAFLOWS[self.dataflow].score_buffers))
         depths = "/".join(map(str, self.buffers))
-        inner = f"K and V resident share {shares}; buffers {depths}; score buffers {rings}; core split by groups/items"
-        return f"{sizes}; {inner}"
+        places = "/".join("in place" if place else "own bytes" for place in self.in_place)
+        inner = (
+            f"resident share of K and of V {shares}; buffers of Q, K, V, O {depths}; score buffers {rings}; P {places}"
+        )
+        if self.dataflow == "mas":
+            inner += f"; overwrite {'/'.join(self.overwrites)}"
+        room = "; only tilings that leave no room in L1 for more of these" if self.use_all_l1 else ""
+        split = "; core split by groups/items" if self.arch.cores > 1 else ""
+        return f"{sizes}; {inner}{split}{room}; schedules of at most {MAX_INSTRUCTIONS:,} instructions"

@@ -6,13 +6,14 @@ hypothesis strategy of what the dataflows themselves write, `micro_schedules()` 
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from hypothesis import strategies as st
 
 from mas_sim.arch import Arch, load_arch
-from mas_sim.dataflows import DATAFLOWS, build_schedule
+from mas_sim.dataflows import DATAFLOWS, build_schedule, overwrite_fault
 from mas_sim.schedule import (
     C_CYCLES,
     COST_FIELDS,
@@ -38,7 +39,7 @@ from mas_sim.schedule import (
     Grid,
     Schedule,
 )
-from mas_sim.tiling import CORE_SPLITS, MAX_BUFFERS, Tiling
+from mas_sim.tiling import CORE_SPLITS, MAX_BUFFERS, OVERWRITES, Tiling
 from mas_sim.timeline import Timeline
 from mas_sim.workload import Workload
 
@@ -185,11 +186,10 @@ class Problem(NamedTuple):
 
 @st.composite
 def archs(draw: st.DrawFn) -> Arch:
-    """Draw a machine of 1 to 3 cores with its delays, softmax passes, path and timing of the array mixed."""
+    """Draw a machine of 1 to 3 cores; delays, softmax passes, path, timing of the array and preemption are mixed."""
     steps = ["max", "subtract", "exp", "sum", "divide"]
-    passes = draw(
-        st.sampled_from([[steps], [[step] for step in steps], [["scale", *steps[:1]], steps[1:4], steps[4:]]])
-    )
+    cuts = ([steps], [steps[:1], steps[1:]], [[step] for step in steps], [["scale", "max"], steps[1:4], steps[4:]])
+    passes = draw(st.sampled_from(cuts))
     path = draw(st.sampled_from(["l1", "direct", "dram"]))
     changes = {
         "cores": draw(st.integers(1, 3)),
@@ -204,6 +204,11 @@ def archs(draw: st.DrawFn) -> Arch:
         "l1.shared": draw(st.booleans()),
         "mac_vec_path.kind": path,
         "mac_vec_path.bytes_per_cycle": None if path == "l1" else draw(st.sampled_from([1, 64])),
+        "vec.lanes": draw(st.sampled_from([1, 4, 16, 256])),
+        "vec.op_lane_cycles.max": draw(st.sampled_from([1, 4, 20])),
+        "preemption.supported": draw(st.booleans()),
+        "preemption.drain_cycles": draw(st.sampled_from([0, 5, 30])),
+        "preemption.lost_granularity": draw(st.sampled_from(["tile", "matmul"])),
     }
     return edge().with_(**changes)
 
@@ -212,10 +217,12 @@ def archs(draw: st.DrawFn) -> Arch:
 def random_tiling(draw: st.DrawFn, dataflow: str | None = None) -> Problem:
     """Draw a legal tiling with the workload and machine it is for.
 
-    Ragged last tiles, several batches and heads, grouped-query attention, every residency and buffering and both core
-    splits occur. A schedule of it has at most some 400 instructions, and always fits L1.
+    Ragged last tiles, several batches and heads, grouped-query attention, every residency and buffering, softmax in
+    place or not, proactive overwrite and both core splits occur. A schedule of it has at most some 400 instructions,
+    and always fits L1.
     """
     name = dataflow or draw(st.sampled_from(sorted(DATAFLOWS)))
+    overwrite = draw(st.sampled_from(OVERWRITES)) if name == "mas" else "none"
     kv_heads = draw(st.integers(1, 3))
     batch, heads = draw(st.integers(1, 2)), kv_heads * draw(st.integers(1, 3))
     head_tile = draw(st.integers(1, heads))
@@ -223,15 +230,19 @@ def random_tiling(draw: st.DrawFn, dataflow: str | None = None) -> Problem:
     groups = -(-batch // batch_tile) * -(-heads // head_tile)
     rows = draw(st.integers(1, max(1, min(5, 12 // groups))))
     kv_tiles = draw(st.integers(1, max(1, min(5, 40 // (groups * rows)))))
-    q_tile, kv_tile = draw(st.integers(1, 24)), draw(st.integers(1, 24))
+    head_dims = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    # Overwrite needs row blocks of P that are no larger than all of V (K).
+    window = head_dims[overwrite == "v"] * -(-head_tile * kv_heads // heads) // head_tile
+    q_tile = draw(st.integers(1, 24 if overwrite == "none" else max(1, min(24, window))))
+    kv_tile = draw(st.integers(1, 24))
     workload = small_workload(
         batch=batch,
         heads=heads,
         kv_heads=kv_heads,
         n_q=(rows - 1) * q_tile + draw(st.integers(1, q_tile)),
         n_kv=(kv_tiles - 1) * kv_tile + draw(st.integers(1, kv_tile)),
-        head_dim_qk=draw(st.integers(1, 40)),
-        head_dim_v=draw(st.integers(1, 40)),
+        head_dim_qk=head_dims[0],
+        head_dim_v=head_dims[1],
         dtype=draw(st.sampled_from(["fp16", "int8"])),
     )
     buffers = st.integers(1, MAX_BUFFERS)
@@ -248,8 +259,19 @@ def random_tiling(draw: st.DrawFn, dataflow: str | None = None) -> Problem:
         score_buffers=draw(st.sampled_from(DATAFLOWS[name].score_buffers)),
         o_buffers=draw(buffers),
         core_split=draw(st.sampled_from(CORE_SPLITS)),
+        softmax_in_place=draw(st.booleans()),
     )
-    return Problem(name, draw(archs()), workload, tiling)
+    arch = draw(archs())
+    return Problem(name, arch, workload, overwriting(name, arch, workload, tiling, overwrite))
+
+
+def overwriting(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling, overwrite: str) -> Tiling:
+    """Change a tiling as little as that overwrite needs; return it as it is if nothing makes the overwrite legal."""
+    if overwrite == "none":
+        return tiling
+    resident = {f"{overwrite}_resident_tiles": tiling.kv_tiles(workload)}
+    changed = replace(tiling, overwrite=overwrite, softmax_in_place=False, score_buffers=2, **resident)
+    return tiling if overwrite_fault(dataflow, arch, workload, changed.clipped(workload)) else changed
 
 
 def schedules(dataflow: str | None = None) -> st.SearchStrategy[Schedule]:

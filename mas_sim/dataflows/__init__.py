@@ -11,10 +11,18 @@ from mas_sim.arch import Arch
 from mas_sim.costs import pack_problem, pack_softmax
 from mas_sim.dataflows import _dispatch
 from mas_sim.dataflows._emission import make_book
-from mas_sim.dataflows._plan import active_core_count, cost_table, kind_bases, make_grid
+from mas_sim.dataflows._plan import (
+    active_core_count,
+    cost_table,
+    kind_bases,
+    make_grid,
+)
+from mas_sim.dataflows._slots import (
+    window_tiles,
+)
 from mas_sim.errors import ScheduleError, TilingError, nearest
-from mas_sim.schedule import FIELDS, SLOT_BYTES, SLOT_TENSOR, TENSOR_NAMES, Schedule
-from mas_sim.tiling import Tiling
+from mas_sim.schedule import FIELDS, SLOT_BYTES, SLOT_TENSOR, TENSOR_NAMES, IntArray, Schedule
+from mas_sim.tiling import OVERWRITES, Tiling
 from mas_sim.workload import Workload
 
 MAX_INSTRUCTIONS = 1 << 24
@@ -94,23 +102,66 @@ def get_dataflow(name: str) -> Dataflow:
     return DATAFLOWS[name]
 
 
-def legal_tiling(dataflow: str, workload: Workload, tiling: Tiling) -> Tiling:
-    """Return the tiling clipped to the workload, with a dataflow's only legal choice filled in.
+def legal_tiling(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> Tiling:
+    """Return the tiling clipped to the workload, with a dataflow's only legal choice filled in and `auto` settled.
 
     Raises
     ------
     TilingError
-        If a field is out of its range, or the dataflow cannot work with that many score buffers.
+        If a field is out of its range, or the dataflow cannot work with such a choice.
     """
     flow = get_dataflow(dataflow)
     tiling.check()
     tiling = tiling.clipped(workload)
     if len(flow.score_buffers) == 1:
-        return replace(tiling, score_buffers=flow.score_buffers[0])
+        tiling = replace(tiling, score_buffers=flow.score_buffers[0])
     if tiling.score_buffers not in flow.score_buffers:
         legal = " or ".join(map(str, flow.score_buffers))
         raise TilingError(f"score_buffers of {dataflow} must be {legal} (got {tiling.score_buffers})")
+    if tiling.overwrite == "auto":
+        return _settle_auto(dataflow, arch, workload, tiling)
+    fault = overwrite_fault(dataflow, arch, workload, tiling)
+    if fault:
+        raise TilingError(fault)
     return tiling
+
+
+def overwrite_fault(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> str:
+    """What keeps a tiling from overwriting as it says; empty if nothing does."""
+    if tiling.overwrite == "none":
+        return ""
+    name = tiling.overwrite.upper()
+    if dataflow != "mas":
+        return f"only mas overwrites: overwrite of {dataflow} must be none (got {tiling.overwrite})"
+    if tiling.softmax_in_place or tiling.score_buffers != 2:
+        return f"overwrite {tiling.overwrite} needs softmax_in_place false and score_buffers 2"
+    resident = tiling.v_resident_tiles if tiling.overwrite == "v" else tiling.k_resident_tiles
+    tiles = tiling.kv_tiles(workload)
+    if resident < tiles:
+        return f"overwrite {tiling.overwrite} needs all {tiles} tiles of {name} resident (got {resident})"
+    p, t = pack_problem(arch, workload), tiling.pack()
+    if window_tiles(p, t, workload.n_kv) > tiles:
+        return f"a row block of P is larger than all tiles of {name} together: use a smaller q_tile"
+    return ""
+
+
+def _settle_auto(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> Tiling:
+    """Return the tiling with the first overwrite that is possible and fits L1, or else `none`."""
+    for choice in OVERWRITES:
+        settled = replace(tiling, overwrite=choice)
+        if choice != "none":
+            settled = replace(settled, softmax_in_place=False, score_buffers=2)
+        if not overwrite_fault(dataflow, arch, workload, settled) and not _span(dataflow, arch, workload, settled)[1]:
+            return settled
+    return replace(tiling, overwrite="none")
+
+
+def _span(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> tuple[IntArray, int]:
+    """Slot table of a settled tiling, and the bytes by which it does not fit."""
+    p, t = pack_problem(arch, workload), tiling.pack()
+    slots, _ = _dispatch.plan_slots(get_dataflow(dataflow).number, p, t, workload.n_kv)
+    total = int(_dispatch.span_bytes(slots)) * (int(active_core_count(p, t)) if arch.l1.shared else 1)
+    return slots, max(0, total - arch.l1.capacity_bytes)
 
 
 def footprint(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> Footprint:
@@ -121,9 +172,9 @@ def footprint(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> 
     TilingError
         If the tiling is out of range.
     """
-    tiling = legal_tiling(dataflow, workload, tiling)
+    tiling = legal_tiling(dataflow, arch, workload, tiling)
     p, t = pack_problem(arch, workload), tiling.pack()
-    slots, _ = _dispatch.plan_slots(get_dataflow(dataflow).number, p, t, make_grid(p, t))
+    slots, _ = _span(dataflow, arch, workload, tiling)
     core_bytes, active = int(_dispatch.span_bytes(slots)), int(active_core_count(p, t))
     by_tensor: dict[str, int] = {}
     for row in slots:
@@ -151,7 +202,7 @@ def build_schedule(
         If there is no such dataflow, or the schedule would be longer than `MAX_INSTRUCTIONS`.
     """
     flow = get_dataflow(dataflow)
-    tiling = legal_tiling(dataflow, workload, tiling)
+    tiling = legal_tiling(dataflow, arch, workload, tiling)
     need = footprint(dataflow, arch, workload, tiling)
     if need.over_bytes and not allow_overfull:
         parts = ", ".join(f"{name} {size:,}" for name, size in need.by_tensor.items())
@@ -161,20 +212,15 @@ def build_schedule(
             over_bytes=need.over_bytes,
         )
     p, t, passes = pack_problem(arch, workload), tiling.pack(), pack_softmax(arch)
-    work = tiling.groups(workload) * tiling.row_blocks(workload) * tiling.kv_tiles(workload)
-    if work > MAX_INSTRUCTIONS:
-        raise ScheduleError(
-            f"this tiling needs more than {work:,} instructions; the limit is {MAX_INSTRUCTIONS:,}: use larger tiles"
-        )
-    grid = make_grid(p, t)
-    bound = int(_dispatch.instruction_bound(flow.number, grid, passes.shape[0]))
+    bound = int(_dispatch.instruction_bound(flow.number, p, t, passes.shape[0]))
     if bound > MAX_INSTRUCTIONS:
         raise ScheduleError(
             f"this tiling needs about {bound:,} instructions; the limit is {MAX_INSTRUCTIONS:,}: use larger tiles"
         )
-    kinds = kind_bases(grid, passes.shape[0])
+    grid = make_grid(p, t, True)
+    kinds = kind_bases(grid, passes)
     costs = cost_table(p, t, passes, grid, kinds, flow.number == _dispatch.LAYER_WISE)
-    slots, places = _dispatch.plan_slots(flow.number, p, t, grid)
+    slots, places = _dispatch.plan_slots(flow.number, p, t, int(grid.row_length.max()))
     code = np.empty((bound, FIELDS), np.int32)
     book = make_book(p, t, kinds, costs.shape[0], grid, slots.shape[0], places)
     n = _dispatch.emit(flow.number, code, book, slots.shape[0])

@@ -7,28 +7,41 @@ Numba cannot cache functions that take functions as arguments, so batch evaluati
 import numpy as np
 
 from mas_sim._jit import jit, leaf
-from mas_sim.costs import P_CORES, PROBLEM_FIELDS
+from mas_sim.costs import P_CORES, P_NKV, PROBLEM_FIELDS, ceil_div
 from mas_sim.dataflows import flat, layer_wise, mas
 from mas_sim.dataflows._emission import BK_N, BK_P, BK_T, PLACES, begin_core
-from mas_sim.dataflows._plan import core_items
-from mas_sim.schedule import SLOT_BYTES, SLOT_FIELDS, SLOT_OFFSET, CodeArray, Grid, IntArray
-from mas_sim.tiling import TILING_FIELDS, TL_KV
+from mas_sim.dataflows._plan import (
+    core_items,
+    item_count,
+)
+from mas_sim.dataflows._slots import (
+    fused_span,
+)
+from mas_sim.schedule import SLOT_BYTES, SLOT_FIELDS, SLOT_OFFSET, CodeArray, IntArray
+from mas_sim.tiling import (
+    TILING_FIELDS,
+    TL_K_BUFFERS,
+    TL_K_RESIDENT,
+    TL_KV,
+    TL_SCORE_BUFFERS,
+    TL_V_BUFFERS,
+    TL_V_RESIDENT,
+)
 
 LAYER_WISE, FLAT, MAS = 0, 1, 2
 
 
 @jit
-def plan_slots(dataflow: int, p: IntArray, t: IntArray, grid: Grid) -> tuple[IntArray, IntArray]:
-    """Lay out one core's L1.
+def plan_slots(dataflow: int, p: IntArray, t: IntArray, row_length: int) -> tuple[IntArray, IntArray]:
+    """Lay out one core's L1; the longest row of C has `row_length` columns.
 
     Returns
     -------
     (int64[slots, SLOT_FIELDS], int64[PLACES])
         The slot table, and the first slot of each tensor.
     """
-    row_length = grid.row_length.max()
-    tiles = (row_length + t[TL_KV] - 1) // t[TL_KV]
-    slots = np.zeros((2 * (tiles + 1) * 4 + 32, SLOT_FIELDS), np.int64)
+    room = (t[TL_K_RESIDENT] + 1) * t[TL_K_BUFFERS] + (t[TL_V_RESIDENT] + 1) * t[TL_V_BUFFERS] + 32
+    slots = np.zeros((room, SLOT_FIELDS), np.int64)
     places = np.zeros(PLACES, np.int64)
     if dataflow == LAYER_WISE:
         n = layer_wise.plan(p, t, row_length, slots, places)
@@ -49,11 +62,19 @@ def span_bytes(slots: IntArray) -> int:
 
 
 @leaf
-def instruction_bound(dataflow: int, grid: Grid, passes: int) -> int:
-    """Upper bound of the number of instructions."""
-    groups = grid.group_class.shape[0]
-    items = groups * (grid.row_ptr.shape[0] - 1)
-    pairs = groups * grid.row_tiles.shape[0]
+def span(dataflow: int, p: IntArray, t: IntArray, row_length: int) -> int:
+    """Return what `span_bytes` gives for the slots of a tiling, without laying them out."""
+    if dataflow == LAYER_WISE:
+        return layer_wise.span(p, t, row_length)
+    rings = 1 if dataflow == FLAT else t[TL_SCORE_BUFFERS]
+    return fused_span(p, t, row_length, rings)
+
+
+@leaf
+def instruction_bound(dataflow: int, p: IntArray, t: IntArray, passes: int) -> int:
+    """Upper bound of the number of instructions, by arithmetic alone: nothing is allocated for it."""
+    items = item_count(p, t)
+    pairs = items * ceil_div(p[P_NKV], t[TL_KV])
     if dataflow == LAYER_WISE:
         return int(items * (4 + passes) + pairs * 6)
     return int(items * (2 + passes) + pairs * 4)

@@ -9,8 +9,6 @@ import numpy as np
 
 from mas_sim._jit import jit, leaf
 from mas_sim.costs import (
-    P_ACC_BYTES,
-    P_ACC_ELEMENT,
     P_BATCH,
     P_CORES,
     P_E,
@@ -21,45 +19,33 @@ from mas_sim.costs import (
     P_NKV,
     P_NQ,
     P_PATH,
+    S_WRITES,
     ceil_div,
     cost_of_dma,
     cost_of_matmul,
     cost_of_softmax,
 )
+from mas_sim.dataflows._slots import group_kv_heads, output_spills, window_bytes
 from mas_sim.schedule import (
     COST_FIELDS,
-    SLOT_BYTES,
-    SLOT_OFFSET,
-    SLOT_TENSOR,
-    T_K,
-    T_O,
-    T_Q,
-    T_S,
-    T_STATS,
-    T_V,
     Grid,
     IntArray,
 )
 from mas_sim.tiling import (
     TL_BATCH,
     TL_HEAD,
-    TL_K_BUFFERS,
-    TL_K_RESIDENT,
     TL_KV,
-    TL_O_BUFFERS,
     TL_Q,
-    TL_Q_BUFFERS,
     TL_SPLIT,
-    TL_V_BUFFERS,
-    TL_V_RESIDENT,
 )
 
 # First kind of each operation, int64[KIND_BASES]; indices within are `class * 2 + ragged row`, then `* 2 + ragged
 # kv tile`.
 KB_LOAD_Q, KB_STORE_O, KB_LOAD_K, KB_LOAD_V, KB_QK, KB_PV, KB_SOFTMAX = 0, 1, 2, 3, 4, 5, 6
 KB_STORE_C, KB_LOAD_C, KB_STORE_P, KB_LOAD_P = 7, 8, 9, 10
-KB_ROW_CLASSES, KB_PASSES, KB_TOTAL = 11, 12, 13
-KIND_BASES = 14
+KB_LOAD_WINDOW = 11  # the tiles that softmax may overwrite, as one transfer
+KB_ROW_CLASSES, KB_PASSES, KB_FIRST_WRITE, KB_TOTAL = 12, 13, 14, 15  # not kinds: counts, and the first writing pass
+KIND_BASES = 16
 PV_VARIANTS = 4
 
 MAX_GROUP_CLASSES = 32
@@ -102,15 +88,13 @@ def active_core_count(p: IntArray, t: IntArray) -> int:
     return active
 
 
-@leaf
-def tile_width(p: IntArray, t: IntArray, j: int) -> int:
-    """Columns of kv tile j; the last one may be ragged."""
-    return int(min(t[TL_KV], p[P_NKV] - j * t[TL_KV]))
-
-
 @jit
-def make_grid(p: IntArray, t: IntArray) -> Grid:
-    """Cut the workload; see `schedule.Grid` for the arrays."""
+def make_grid(p: IntArray, t: IntArray, lists: bool) -> Grid:
+    """Cut the workload; see `schedule.Grid` for the arrays.
+
+    Without `lists`, every row block's list of kv tiles is left empty: costs and bounds do not need them, and for a long
+    sequence in small tiles they are as long as its schedule.
+    """
     n_heads = ceil_div(p[P_HEADS], t[TL_HEAD])
     groups = group_count(p, t)
     shape = np.empty((7, groups), np.int64)
@@ -135,7 +119,7 @@ def make_grid(p: IntArray, t: IntArray) -> Grid:
             classes += 1
         group_class[g] = cls
     rows = ceil_div(p[P_NQ], t[TL_Q])
-    tiles = ceil_div(p[P_NKV], t[TL_KV])
+    tiles = ceil_div(p[P_NKV], t[TL_KV]) if lists else 0
     row_ptr = np.arange(rows + 1) * tiles
     row_tiles = np.empty(rows * tiles, np.int64)
     for i in range(rows):
@@ -152,20 +136,23 @@ def make_grid(p: IntArray, t: IntArray) -> Grid:
 
 
 @jit
-def kind_bases(grid: Grid, passes: int) -> IntArray:
-    """First kind of each operation; int64[KIND_BASES]."""
+def kind_bases(grid: Grid, passes: IntArray) -> IntArray:
+    """First kind of each operation; int64[KIND_BASES]. `passes` is the softmax pass table."""
+    n_passes = passes.shape[0]
     classes, lengths = grid.class_heads.shape[0], grid.class_length.shape[0]
     by_row, by_tile, by_both, by_length = classes * 2, classes * 2, classes * 4, classes * 2 * lengths
     base = np.zeros(KIND_BASES, np.int64)
-    sizes = (by_row, by_row, by_tile, by_tile, by_both, by_both * PV_VARIANTS, by_length * passes)
+    sizes = (by_row, by_row, by_tile, by_tile, by_both, by_both * PV_VARIANTS, by_length * n_passes)
     total = 0
     for index, size in enumerate(sizes):
         base[index] = total
         total += size
-    for index, size in enumerate((by_both, by_length, by_length, by_both)):
+    for index, size in enumerate((by_both, by_length, by_length, by_both, classes)):
         base[KB_STORE_C + index] = total
         total += size
-    base[KB_ROW_CLASSES], base[KB_PASSES], base[KB_TOTAL] = lengths, passes, total
+    base[KB_ROW_CLASSES], base[KB_PASSES], base[KB_TOTAL] = lengths, n_passes, total
+    while base[KB_FIRST_WRITE] < n_passes - 1 and passes[base[KB_FIRST_WRITE], S_WRITES] == 0:
+        base[KB_FIRST_WRITE] += 1
     return base
 
 
@@ -207,6 +194,8 @@ def cost_table(p: IntArray, t: IntArray, passes: IntArray, grid: Grid, base: Int
     lengths = grid.class_length.shape[0]
     for cls in range(grid.class_heads.shape[0]):
         heads, kv_heads = grid.class_heads[cls], grid.class_kv[cls]
+        window = window_bytes(p, t, grid.row_length.max()) // group_kv_heads(p, t) * kv_heads
+        cost_of_dma(costs[base[KB_LOAD_WINDOW] + cls], window, True, p)
         for ragged_kv in range(2):
             n = t[TL_KV] if ragged_kv == 0 else p[P_NKV] - (tiles - 1) * t[TL_KV]
             cost_of_dma(costs[base[KB_LOAD_K] + cls * 2 + ragged_kv], kv_heads * n * p[P_E] * element, True, p)
@@ -233,111 +222,3 @@ def cost_table(p: IntArray, t: IntArray, passes: IntArray, grid: Grid, base: Int
                     kind = base[KB_SOFTMAX] + row * passes.shape[0] + step
                     cost_of_softmax(costs[kind], heads * m, columns, step, passes, path, p)
     return costs
-
-
-@leaf
-def output_spills(p: IntArray, heads: int, m: int) -> bool:
-    """Whether partial sums of O do not fit the L0 accumulators and go through L1 between kv tiles."""
-    return bool(heads * m * p[P_F] * p[P_ACC_ELEMENT] > p[P_ACC_BYTES])
-
-
-@leaf
-def group_heads(p: IntArray, t: IntArray) -> int:
-    """(batch, head) pairs of a full group."""
-    return int(min(t[TL_BATCH], p[P_BATCH]) * min(t[TL_HEAD], p[P_HEADS]))
-
-
-@leaf
-def group_kv_heads(p: IntArray, t: IntArray) -> int:
-    """(batch, K/V head) pairs that a group may touch at most."""
-    share = p[P_HEADS] // p[P_KV_HEADS]
-    heads = min(t[TL_HEAD], p[P_HEADS])
-    touched = heads if share == 1 else (1 if share % heads == 0 else (heads + share - 2) // share + 1)
-    if heads % share == 0:
-        touched = heads // share
-    return int(min(t[TL_BATCH], p[P_BATCH]) * min(touched, p[P_KV_HEADS]))
-
-
-@leaf
-def add_slots(slots: IntArray, n: int, offset: int, tensor: int, count: int, size_bytes: int) -> tuple[int, int]:
-    """Append `count` slots of `size_bytes` each, one behind the other, from `offset`.
-
-    Returns
-    -------
-    (int, int)
-        The new number of slots, and the offset behind them.
-    """
-    for _ in range(count):
-        slots[n, SLOT_TENSOR], slots[n, SLOT_OFFSET], slots[n, SLOT_BYTES] = tensor, offset, size_bytes
-        n += 1
-        offset += size_bytes
-    return n, offset
-
-
-@leaf
-def kv_slot_count(tiles: int, resident: int, buffers: int) -> int:
-    """Slots of K or V: the resident tiles, as often as they are buffered, and the buffers of the streamed ones."""
-    return resident * buffers + min(buffers, tiles - resident)
-
-
-@leaf
-def add_kv_slots(
-    slots: IntArray,
-    n: int,
-    offset: int,
-    tensor: int,
-    resident: int,
-    buffers: int,
-    head_dim: int,
-    p: IntArray,
-    t: IntArray,
-) -> tuple[int, int]:
-    """Append the slots of K or V: `buffers` sets of the resident tiles, then those of the streamed tiles.
-
-    A resident last tile has a slot of its own ragged size; a streamed one shares the slots of the full tiles.
-    """
-    tiles = ceil_div(p[P_NKV], t[TL_KV])
-    column_bytes = group_kv_heads(p, t) * head_dim * p[P_ELEMENT]
-    for _ in range(buffers):
-        for j in range(resident):
-            n, offset = add_slots(slots, n, offset, tensor, 1, tile_width(p, t, j) * column_bytes)
-    streamed = min(buffers, tiles - resident)
-    width = tile_width(p, t, min(resident, tiles - 1))
-    return add_slots(slots, n, offset, tensor, streamed, width * column_bytes)
-
-
-@leaf
-def stats_bytes(p: IntArray, heads: int, rows: int) -> int:
-    """Bytes of the running row maximum and row sum of a row block, in the accumulator's data type."""
-    return int(2 * heads * rows * p[P_ACC_ELEMENT])
-
-
-@leaf
-def output_bytes(p: IntArray, heads: int, rows: int, tiles: int) -> int:
-    """Bytes of an output tile in L1: in the accumulator's data type if its partial sums go through L1."""
-    spills = tiles > 1 and output_spills(p, heads, rows)
-    return int(heads * rows * p[P_F] * (p[P_ACC_ELEMENT] if spills else p[P_ELEMENT]))
-
-
-@leaf
-def plan_fused(p: IntArray, t: IntArray, row_length: int, rings: int, slots: IntArray, places: IntArray) -> int:
-    """Lay out one core's L1 for a fused dataflow with `rings` row blocks of C and P; return the number of slots.
-
-    Fills `slots`, int64[>= slots, SLOT_FIELDS], and `places`, int64[PLACES]: the first slot of each tensor.
-    """
-    heads = group_heads(p, t)
-    q_bytes = heads * t[TL_Q] * p[P_E] * p[P_ELEMENT]
-    places[T_Q] = 0
-    n, offset = add_slots(slots, 0, 0, T_Q, t[TL_Q_BUFFERS], q_bytes)
-    places[T_K] = n
-    n, offset = add_kv_slots(slots, n, offset, T_K, t[TL_K_RESIDENT], t[TL_K_BUFFERS], p[P_E], p, t)
-    places[T_V] = n
-    n, offset = add_kv_slots(slots, n, offset, T_V, t[TL_V_RESIDENT], t[TL_V_BUFFERS], p[P_F], p, t)
-    places[T_S] = n
-    n, offset = add_slots(slots, n, offset, T_S, rings, heads * t[TL_Q] * row_length * p[P_ELEMENT])
-    places[T_STATS] = n
-    n, offset = add_slots(slots, n, offset, T_STATS, 1, stats_bytes(p, heads, t[TL_Q]))
-    places[T_O] = n
-    tiles = ceil_div(row_length, t[TL_KV])
-    n, offset = add_slots(slots, n, offset, T_O, t[TL_O_BUFFERS], output_bytes(p, heads, t[TL_Q], tiles))
-    return n

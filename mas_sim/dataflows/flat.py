@@ -6,8 +6,11 @@ allow.
 """
 
 from mas_sim._jit import leaf
-from mas_sim.dataflows._emission import BK_FIRST, BK_LAST, output, scores, softmax
-from mas_sim.dataflows._plan import plan_fused
+from mas_sim.dataflows._blocks import begin_places, load_and_score, output, softmax
+from mas_sim.dataflows._emission import BK_FIRST, BK_LAST
+from mas_sim.dataflows._slots import (
+    plan_fused,
+)
 from mas_sim.schedule import CodeArray, IntArray
 
 
@@ -20,7 +23,8 @@ def plan(p: IntArray, t: IntArray, row_length: int, slots: IntArray, places: Int
 @leaf
 def emit_core(code: CodeArray, book: IntArray) -> None:
     """Write the streams of one core."""
+    begin_places(book, 1)
     for place in range(book[BK_LAST] - book[BK_FIRST]):
-        scores(code, book, place)
+        load_and_score(code, book, place)
         softmax(code, book, place)
         output(code, book, place)

@@ -8,6 +8,20 @@ buffers allow.
 
 from mas_sim._jit import leaf
 from mas_sim.costs import P_E, P_ELEMENT, P_F, ceil_div
+from mas_sim.dataflows._blocks import (
+    begin_places,
+    edge_flags,
+    fetch_kv,
+    fetch_q,
+    first_tile,
+    free_place,
+    ragged_kv,
+    row_kind,
+    slot_of,
+    softmax,
+    take_place,
+    tile_at,
+)
 from mas_sim.dataflows._emission import (
     BK_BASE,
     BK_FIRST,
@@ -21,16 +35,8 @@ from mas_sim.dataflows._emission import (
     ROW_CLASS,
     ROW_FIELDS,
     begin_pass,
-    edge_flags,
-    fetch_kv,
-    fetch_q,
-    first_tile,
     issue,
     link_pass,
-    ragged_kv,
-    row_kind,
-    softmax,
-    tile_at,
 )
 from mas_sim.dataflows._plan import (
     KB_LOAD_C,
@@ -42,10 +48,14 @@ from mas_sim.dataflows._plan import (
     KB_STORE_O,
     KB_STORE_P,
     PV_VARIANTS,
+)
+from mas_sim.dataflows._slots import (
     add_kv_slots,
     add_slots,
     group_heads,
+    kv_span,
     output_bytes,
+    row_blocks,
     stats_bytes,
 )
 from mas_sim.schedule import (
@@ -70,15 +80,11 @@ from mas_sim.schedule import (
     IntArray,
 )
 from mas_sim.tiling import (
-    TL_K_BUFFERS,
-    TL_K_RESIDENT,
     TL_KV,
     TL_O_BUFFERS,
     TL_Q,
     TL_Q_BUFFERS,
     TL_SCORE_BUFFERS,
-    TL_V_BUFFERS,
-    TL_V_RESIDENT,
 )
 
 
@@ -92,21 +98,33 @@ def plan(p: IntArray, t: IntArray, row_length: int, slots: IntArray, places: Int
     tiles = ceil_div(row_length, t[TL_KV])
     n, offset = add_slots(slots, 0, 0, T_Q, t[TL_Q_BUFFERS], q_bytes)
     places[T_K] = n
-    n, offset = add_kv_slots(slots, n, offset, T_K, t[TL_K_RESIDENT], t[TL_K_BUFFERS], p[P_E], p, t)
+    n, offset = add_kv_slots(slots, n, offset, T_K, 0, p[P_E], p, t)
     places[T_TILE] = n
     n, offset = add_slots(slots, n, offset, T_TILE, t[TL_SCORE_BUFFERS], tile_bytes)
     places[T_S] = n
-    n, offset = add_slots(slots, n, 0, T_S, t[TL_SCORE_BUFFERS], row_bytes)
+    n, offset = add_slots(slots, n, 0, T_S, row_blocks(t, t[TL_SCORE_BUFFERS]), row_bytes)
     places[T_STATS] = n
     n, offset = add_slots(slots, n, offset, T_STATS, 1, stats_bytes(p, heads, t[TL_Q]))
     places[PLACE_P_TILE] = n
     n, offset = add_slots(slots, n, 0, T_TILE, t[TL_SCORE_BUFFERS], tile_bytes)
     places[T_V] = n
-    n, offset = add_kv_slots(slots, n, offset, T_V, t[TL_V_RESIDENT], t[TL_V_BUFFERS], p[P_F], p, t)
+    n, offset = add_kv_slots(slots, n, offset, T_V, 0, p[P_F], p, t)
     places[T_O] = n
     size = output_bytes(p, heads, t[TL_Q], tiles)
     n, offset = add_slots(slots, n, offset, T_O, t[TL_O_BUFFERS], size)
     return n
+
+
+@leaf
+def span(p: IntArray, t: IntArray, row_length: int) -> int:
+    """Bytes that the slots of `plan` span: the greatest of the three passes."""
+    heads = group_heads(p, t)
+    tile = t[TL_SCORE_BUFFERS] * heads * t[TL_Q] * t[TL_KV] * p[P_ELEMENT]
+    first = heads * t[TL_Q] * p[P_E] * p[P_ELEMENT] * t[TL_Q_BUFFERS] + kv_span(p, t, 0, 0) + tile
+    second = row_blocks(t, t[TL_SCORE_BUFFERS]) * heads * t[TL_Q] * row_length * p[P_ELEMENT]
+    second += stats_bytes(p, heads, t[TL_Q])
+    out = t[TL_O_BUFFERS] * output_bytes(p, heads, t[TL_Q], ceil_div(row_length, t[TL_KV]))
+    return int(max(first, second, tile + kv_span(p, t, 1, 0) + out))
 
 
 @leaf
@@ -130,13 +148,16 @@ def _scores_pass(code: CodeArray, book: IntArray) -> None:
 
 @leaf
 def _softmax_pass(code: CodeArray, book: IntArray) -> None:
+    begin_places(book, book[BK_T + TL_SCORE_BUFFERS])
     for item in range(book[BK_FIRST], book[BK_LAST]):
         g, i, place = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS], item - book[BK_FIRST]
         kind = row_kind(book, g, i) * book[BK_KINDS + KB_ROW_CLASSES]
         kind += book[book[BK_ROWS] + i * ROW_FIELDS + ROW_CLASS]
-        slot = book[BK_BASE + T_S] + place % book[BK_T + TL_SCORE_BUFFERS]
+        slot = take_place(book, place)
         issue(code, book, OP_LOAD_C, LOAD, book[BK_KINDS + KB_LOAD_C] + kind, slot, -1, -1, g, i, 0, 0, 3)
         softmax(code, book, place)
+        slot = slot_of(book, place)
+        free_place(book, place)
         issue(code, book, OP_STORE_P, STORE, book[BK_KINDS + KB_STORE_P] + kind, -1, slot, -1, g, i, 0, 0, 3)
 
 

@@ -26,6 +26,7 @@ def assert_timed_alike(schedule: Schedule) -> None:
         assert not differing.size, f"{name} differs first at {schedule.describe(int(differing[0]))}"
     np.testing.assert_array_equal(kernel.busy_cycles, twin.busy_cycles)
     np.testing.assert_array_equal(kernel.stall_cycles, twin.stall_cycles)
+    np.testing.assert_array_equal(kernel.redo, twin.redo)
     assert kernel.cycles == twin.cycles
 
 

@@ -65,6 +65,7 @@ def test_is_every_parameter_in_its_own_column() -> None:
             **{"vec.row_reduction_cycles": 12, "dram.latency_cycles": 13, "dram.setup_cycles": 14},
             **{"dram.bandwidth_gb_per_s": 38, "l0.operand_kib": 15, "l0.accumulator_kib": 16, "l1.capacity_kib": 17},
             **{"mac_vec_path.kind": "dram", "mac_vec_path.bytes_per_cycle": 18},
+            **{"preemption.supported": True, "preemption.drain_cycles": 25, "preemption.lost_granularity": "matmul"},
         },
     )
     workload = small_workload(
@@ -79,6 +80,7 @@ def test_is_every_parameter_in_its_own_column() -> None:
         **{"P_OPERAND_BYTES": 15 * 1024, "P_ACC_BYTES": 16 * 1024, "P_L1_BYTES": 17 * 1024, "P_L1_SHARED": 1},
         **{"P_PATH": 2, "P_PATH_BYTES": 18, "P_BATCH": 19, "P_HEADS": 20, "P_KV_HEADS": 10, "P_NQ": 21, "P_NKV": 22},
         **{"P_E": 23, "P_F": 24, "P_ELEMENT": 2, "P_ACC_ELEMENT": 4},
+        **{"P_PREEMPTS": 1, "P_DRAIN": 25, "P_LOSES_PRODUCT": 1},
     }
 
 

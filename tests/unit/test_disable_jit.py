@@ -31,7 +31,7 @@ def measure() -> dict[str, Any]:
     for dataflow in DATAFLOWS:
         schedule = build_schedule(dataflow, arch, workload, tiling)
         timeline = simulate(schedule)
-        result = ExhaustiveSearch(threads=1).search(SearchSpace(dataflow, arch, workload, limit=3, buffers=(2,)))
+        result = ExhaustiveSearch(threads=1).search(SearchSpace(dataflow, arch, workload, limit=2, buffers=(2,)))
         found[dataflow] = {
             "cycles": timeline.cycles,
             "start": timeline.start.tolist(),

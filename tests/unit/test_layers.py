@@ -16,22 +16,30 @@ arch workload
 presets tiling
 schedule
 costs
+dataflows._slots
 dataflows._plan
 dataflows._emission
+dataflows._blocks
 dataflows.flat dataflows.layer_wise dataflows.mas
 dataflows._dispatch
 dataflows
 _kernels timeline
+meter _work
 simulator reference bounds energy
+geometry
+overwrites
 accesses
 hazards execute
-audit _batch
-report search.base search.objective
+audit _batch trace
+report search.base
+search.objective
 search.space
 search.exhaustive
 search
-sweep
-tables
+sweep limits
+crossover
+tables plots
+_cli_options
 cli
 __init__
 """

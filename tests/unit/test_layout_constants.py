@@ -1,5 +1,6 @@
 """Whether the layout of instructions, which compiled code repeats as plain numbers, is the same everywhere."""
 
+from dataclasses import replace
 from types import ModuleType
 from typing import get_args
 
@@ -17,7 +18,10 @@ def constants(module: ModuleType) -> dict[str, int]:
     return {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, int)}
 
 
-REPEATED = ("F_QUEUE", "F_KIND", "F_DEP0", "MAX_DEPS", "UNITS", "LOAD")
+REPEATED = (
+    "F_QUEUE", "F_KIND", "F_FLAGS", "F_DEP0", "MAX_DEPS", "F_OVER", "F_RELOAD", "F_FIRST_VICTIM", "F_LAST_VICTIM",
+    "FLAG_FIRST", "UNITS", "MAC", "LOAD",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REPEATED)
@@ -47,13 +51,20 @@ def test_is_the_cause_of_waiting_for_a_unit_that_units_number() -> None:
 def test_are_the_timing_parameters_where_the_kernel_looks_for_them() -> None:
     vector = timing_vector(MicroSchedule(sync=5, latency=6, issue=7).build())
     assert vector.dtype == np.int64
+    assert len(vector) == _kernels.TIMING_FIELDS
     assert vector[[_kernels.K_SYNC, _kernels.K_LATENCY, _kernels.K_ISSUE]].tolist() == [5, 6, 7]
+    stops = MicroSchedule(sync=5, latency=6, issue=7).build()
+    preemption = {"preemption.supported": True, "preemption.drain_cycles": 8, "preemption.lost_granularity": "matmul"}
+    vector = timing_vector(replace(stops, arch=stops.arch.with_(**preemption)))
+    assert vector[[_kernels.K_PREEMPTS, _kernels.K_DRAIN, _kernels.K_LOSES_PRODUCT]].tolist() == [1, 8, 1]
 
 
 def test_do_the_columns_of_an_instruction_fill_its_row_without_overlap() -> None:
-    columns = sorted(value for name, value in constants(schedule).items() if name.startswith("F_"))
-    assert columns == list(range(schedule.F_DEP0 + 1))
-    assert schedule.F_DEP0 + schedule.MAX_DEPS == schedule.FIELDS
+    columns = {name: value for name, value in constants(schedule).items() if name.startswith("F_")}
+    # A pass that overwrites names its victims where a victim names the pass and the load.
+    assert (columns.pop("F_FIRST_VICTIM"), columns.pop("F_LAST_VICTIM")) == (schedule.F_OVER, schedule.F_RELOAD)
+    dependencies = range(schedule.F_DEP0 + 1, schedule.F_DEP0 + schedule.MAX_DEPS)
+    assert sorted([*columns.values(), *dependencies]) == list(range(schedule.FIELDS))
 
 
 def test_does_every_code_have_a_name() -> None:

@@ -1,0 +1,381 @@
+"""The blocks that dataflows are written with: fetch a tile, compute scores, turn them into P, compute the output.
+
+Row blocks of C and P move through a few places in L1 (`take_place`, `free_place`): a ring, and one more place
+where P does not take C's bytes. Under proactive overwrite that one more place is where the last tiles of K or V
+are, the *window*: softmax writes P over them, and they are loaded again into the place that C leaves.
+"""
+
+from mas_sim._jit import leaf
+from mas_sim.costs import P_NKV, P_NQ
+from mas_sim.dataflows._emission import (
+    BK_BASE,
+    BK_BOARD,
+    BK_FIRST,
+    BK_FREE,
+    BK_FREE_COUNT,
+    BK_FREE_HEAD,
+    BK_GROUPS,
+    BK_HELD,
+    BK_K,
+    BK_KEY,
+    BK_KINDS,
+    BK_KV_TILES,
+    BK_LAST,
+    BK_LOADED,
+    BK_OLD,
+    BK_OVER,
+    BK_P,
+    BK_PLACE,
+    BK_RELOAD,
+    BK_ROW_BLOCKS,
+    BK_ROWS,
+    BK_SPARE,
+    BK_T,
+    BK_TILES,
+    BK_V,
+    BK_WINDOW,
+    BOARD_FIELDS,
+    FREE_PLACES,
+    GROUP_CLASS,
+    GROUP_FIELDS,
+    GROUP_KEY,
+    RING,
+    ROW_CLASS,
+    ROW_FIELDS,
+    ROW_FIRST,
+    also_wait_for,
+    issue,
+)
+from mas_sim.dataflows._plan import (
+    KB_FIRST_WRITE,
+    KB_LOAD_K,
+    KB_LOAD_Q,
+    KB_LOAD_WINDOW,
+    KB_PASSES,
+    KB_PV,
+    KB_QK,
+    KB_ROW_CLASSES,
+    KB_SOFTMAX,
+    KB_STORE_O,
+    PV_VARIANTS,
+)
+from mas_sim.dataflows._slots import (
+    row_blocks,
+)
+from mas_sim.schedule import (
+    F_ALT,
+    F_DEP0,
+    F_FIRST_VICTIM,
+    F_LAST_VICTIM,
+    F_OVER,
+    F_RELOAD,
+    F_SRC1,
+    FLAG_FIRST,
+    FLAG_LAST,
+    LOAD,
+    MAC,
+    MAX_DEPS,
+    OP_LOAD_K,
+    OP_LOAD_Q,
+    OP_QK,
+    OP_SOFTMAX,
+    OP_STORE_O,
+    STORE,
+    T_K,
+    T_O,
+    T_Q,
+    T_S,
+    T_STATS,
+    UNITS,
+    VEC,
+    CodeArray,
+    IntArray,
+)
+from mas_sim.tiling import (
+    TILING_FIELDS,
+    TL_IN_PLACE,
+    TL_K_BUFFERS,
+    TL_K_RESIDENT,
+    TL_KV,
+    TL_O_BUFFERS,
+    TL_OVERWRITE,
+    TL_Q,
+    TL_Q_BUFFERS,
+)
+
+OVERWRITE_V, OVERWRITE_K = 1, 2
+
+
+@leaf
+def row_kind(book: IntArray, g: int, i: int) -> int:
+    """Index of an item's shape: `2 * class of the group`, plus 1 if row block i is the ragged last one."""
+    ragged = 1 if (i + 1) * book[BK_T + TL_Q] > book[BK_P + P_NQ] else 0
+    return int(book[book[BK_GROUPS] + g * GROUP_FIELDS + GROUP_CLASS] * 2 + ragged)
+
+
+@leaf
+def ragged_kv(book: IntArray, j: int) -> int:
+    """Return 1 if kv tile j is the last one and smaller than the others."""
+    return 1 if (j + 1) * book[BK_T + TL_KV] > book[BK_P + P_NKV] else 0
+
+
+@leaf
+def first_tile(book: IntArray, i: int) -> int:
+    """Where row block i's kv tiles start in the list that `tile_at` reads; those of row block i + 1 follow."""
+    return int(book[book[BK_ROWS] + i * ROW_FIELDS + ROW_FIRST])
+
+
+@leaf
+def tile_at(book: IntArray, at: int) -> int:
+    """Return the kv tile at a place in the list of all row blocks' kv tiles."""
+    return int(book[book[BK_TILES] + at])
+
+
+@leaf
+def edge_flags(at: int, first: int, last: int) -> int:
+    """Flags of the instruction for place `at` of an accumulation over `[first, last)`."""
+    return (FLAG_FIRST if at == first else 0) + (FLAG_LAST if at == last - 1 else 0)
+
+
+@leaf
+def fetch_q(code: CodeArray, book: IntArray, place: int, g: int, i: int) -> int:
+    """Load the Q rows of an item, the core's `place`-th, and return their slot."""
+    slot = book[BK_BASE + T_Q] + place % book[BK_T + TL_Q_BUFFERS]
+    issue(code, book, OP_LOAD_Q, LOAD, book[BK_KINDS + KB_LOAD_Q] + row_kind(book, g, i), slot, -1, -1, g, i, 0, 0, 0)
+    return int(slot)
+
+
+@leaf
+def begin_places(book: IntArray, rings: int) -> None:
+    """Set up the places of row blocks for the current core: a ring of `rings`, and the spare one, if there is one."""
+    places = row_blocks(book[BK_T : BK_T + TILING_FIELDS], rings)
+    book[BK_FREE_HEAD], book[BK_FREE_COUNT] = 0, rings
+    for place in range(rings):
+        book[BK_FREE + place] = place
+    book[BK_SPARE] = places - 1 if places > rings else -1
+
+
+@leaf
+def take_place(book: IntArray, place: int) -> int:
+    """Give the core's `place`-th item the row block's place that has been free the longest; return its slot."""
+    head = book[BK_FREE_HEAD]
+    book[BK_FREE_HEAD] = (head + 1) % FREE_PLACES
+    book[BK_FREE_COUNT] -= 1
+    book[BK_PLACE + place % RING] = book[BK_FREE + head]
+    return int(book[BK_BASE + T_S] + book[BK_FREE + head])
+
+
+@leaf
+def slot_of(book: IntArray, place: int) -> int:
+    """Slot of the row block of the core's `place`-th item."""
+    return int(book[BK_BASE + T_S] + book[BK_PLACE + place % RING])
+
+
+@leaf
+def free_place(book: IntArray, place: int) -> None:
+    """Free the row block of the core's `place`-th item: all that reads it has been issued."""
+    tail = (book[BK_FREE_HEAD] + book[BK_FREE_COUNT]) % FREE_PLACES
+    book[BK_FREE + tail] = book[BK_PLACE + place % RING]
+    book[BK_FREE_COUNT] += 1
+
+
+@leaf
+def fetch_kv(code: CodeArray, book: IntArray, is_v: int, g: int, i: int, j: int) -> int:
+    """Return the slot of K (or V) tile j for group g, loading the tile unless it is resident and already there."""
+    cursor = BK_V if is_v else BK_K
+    resident = book[BK_T + TL_K_RESIDENT + is_v]
+    buffers = book[BK_T + TL_K_BUFFERS + is_v]
+    base = book[BK_BASE + T_K + is_v]
+    group = book[BK_GROUPS] + g * GROUP_FIELDS
+    key = book[group + GROUP_KEY]
+    tiles = book[BK_KV_TILES]
+    if book[BK_T + TL_OVERWRITE] == (OVERWRITE_V if is_v else OVERWRITE_K):
+        tiles -= book[BK_WINDOW]
+        if j >= tiles:
+            return fetch_window(code, book, is_v, g, i)
+        resident = tiles
+    if key != book[cursor + 2]:
+        book[cursor + 2] = key
+        book[cursor + 1] += 1
+    if j < resident:
+        slot = base + book[cursor + 1] % buffers * resident + j
+        held = book[BK_HELD] + slot
+        if book[held] == key:
+            return int(slot)
+        book[held] = key
+    else:
+        slot = base + resident * buffers + book[cursor]
+        book[cursor] += 1
+        if book[cursor] >= min(buffers, tiles - resident):
+            book[cursor] = 0
+    kind = book[BK_KINDS + KB_LOAD_K + is_v] + book[group + GROUP_CLASS] * 2 + ragged_kv(book, j)
+    issue(code, book, OP_LOAD_K + is_v, LOAD, kind, slot, -1, -1, g, i, j, 0, 0)
+    return int(slot)
+
+
+@leaf
+def fetch_window(code: CodeArray, book: IntArray, is_v: int, g: int, i: int) -> int:
+    """Return the slot of the window's tiles for group g, loading them all at once if they are not there."""
+    slot = book[BK_BASE + T_S] + book[BK_SPARE]
+    group = book[BK_GROUPS] + g * GROUP_FIELDS
+    if book[BK_KEY] != book[group + GROUP_KEY]:
+        tiles = book[BK_KV_TILES]
+        kind = book[BK_KINDS + KB_LOAD_WINDOW] + book[group + GROUP_CLASS]
+        count = book[BK_WINDOW]
+        before = book[book[BK_BOARD] + slot * BOARD_FIELDS]
+        n = issue(code, book, OP_LOAD_K + is_v, LOAD, kind, slot, -1, -1, g, i, tiles - count, count - 1, 0)
+        if before >= 0 and before % UNITS == LOAD:
+            # Nobody may have read what the last load brought here, and its data may still be on the way.
+            wait_for_load(code, n, before // UNITS)
+        book[BK_KEY] = book[group + GROUP_KEY]
+        book[BK_LOADED], book[BK_OVER] = n * UNITS + LOAD, -1
+    return int(slot)
+
+
+@leaf
+def wait_for_load(code: CodeArray, n: int, load: int) -> None:
+    """Let load n wait until an earlier load has ended, and not only left the channel, as in its queue it would."""
+    deps = 0
+    while deps < MAX_DEPS and code[n, F_DEP0 + deps] >= 0:
+        deps += 1
+    code[n, F_DEP0 + deps] = 2 * load + 1
+
+
+@leaf
+def mark_victim(code: CodeArray, book: IntArray, n: int) -> None:
+    """Let product n, which reads the window, run before the pass that overwrites it, if it ends in time.
+
+    Otherwise it waits until the window is loaded again. It is one of the products which that pass may stop.
+    """
+    if book[BK_OVER] < 0:
+        return
+    over = book[BK_OVER]
+    code[n, F_OVER], code[n, F_RELOAD], code[n, F_ALT] = over, book[BK_RELOAD], book[BK_OLD]
+    if code[over, F_FIRST_VICTIM] < 0:
+        code[over, F_FIRST_VICTIM] = n
+    code[over, F_LAST_VICTIM] = n
+
+
+@leaf
+def read_tile(
+    code: CodeArray, book: IntArray, is_v: int, kind: int, dst: int, src0: int, src1: int,
+    g: int, i: int, j: int, step: int, flags: int,
+) -> None:  # fmt: skip
+    """Append the product that reads K (V) tile j from slot `src1`."""
+    tiles = book[BK_KV_TILES]
+    in_window = book[BK_T + TL_OVERWRITE] == (OVERWRITE_V if is_v else OVERWRITE_K) and j >= tiles - book[BK_WINDOW]
+    if in_window and book[BK_OVER] >= 0:
+        # It may run on the tiles as they are before the overwrite, so it does not depend on the load behind that.
+        n = issue(code, book, OP_QK + is_v, MAC, kind, dst, src0, -1, g, i, j, step, flags)
+        code[n, F_SRC1] = src1
+        also_wait_for(code, book, n, book[BK_LOADED], MAC, 0)
+        mark_victim(code, book, n)
+        board = book[BK_BOARD] + src1 * BOARD_FIELDS
+        book[board + 1 + MAC] = n
+    else:
+        issue(code, book, OP_QK + is_v, MAC, kind, dst, src0, src1, g, i, j, step, flags)
+
+
+@leaf
+def end_window_row(book: IntArray, is_v: int) -> None:
+    """Note that a whole row block has read the window since it was loaded again: later ones cannot come before that."""
+    if book[BK_T + TL_OVERWRITE] == (OVERWRITE_V if is_v else OVERWRITE_K) and book[BK_OVER] >= 0:
+        book[BK_LOADED], book[BK_OVER] = book[BK_RELOAD] * UNITS + LOAD, -1
+
+
+@leaf
+def scores(code: CodeArray, book: IntArray, place: int, q_slot: int) -> None:
+    """Load K where needed, and compute the scores C of the core's `place`-th item from the Q rows in `q_slot`."""
+    item = book[BK_FIRST] + place
+    g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
+    s_slot = take_place(book, place)
+    kind = book[BK_KINDS + KB_QK] + row_kind(book, g, i) * 2
+    first, last = first_tile(book, i), first_tile(book, i + 1)
+    for at in range(first, last):
+        j = tile_at(book, at)
+        k_slot = fetch_kv(code, book, 0, g, i, j)
+        flags = edge_flags(at, first, last)
+        read_tile(code, book, 0, kind + ragged_kv(book, j), s_slot, q_slot, k_slot, g, i, j, at - first, flags)
+    end_window_row(book, 0)
+
+
+@leaf
+def load_and_score(code: CodeArray, book: IntArray, place: int) -> None:
+    """Load Q, and K where needed, and compute the scores C of the core's `place`-th item."""
+    item = book[BK_FIRST] + place
+    q_slot = fetch_q(code, book, place, item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS])
+    scores(code, book, place, q_slot)
+
+
+@leaf
+def softmax(code: CodeArray, book: IntArray, place: int) -> None:
+    """Turn the scores of the core's `place`-th item into probabilities, pass by pass.
+
+    In place; or into the spare place, from the first pass that writes on. C's place is then the next spare one,
+    and under overwrite the window, over which P has been written, is loaded again there.
+    """
+    item = book[BK_FIRST] + place
+    g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
+    kind = row_kind(book, g, i) * book[BK_KINDS + KB_ROW_CLASSES]
+    kind += book[book[BK_ROWS] + i * ROW_FIELDS + ROW_CLASS]
+    passes, writes = book[BK_KINDS + KB_PASSES], book[BK_KINDS + KB_FIRST_WRITE]
+    kind = book[BK_KINDS + KB_SOFTMAX] + kind * passes
+    stats = book[BK_BASE + T_STATS]
+    old = book[BK_PLACE + place % RING]
+    new = old if book[BK_T + TL_IN_PLACE] else book[BK_SPARE]
+    c_slot, p_slot = book[BK_BASE + T_S] + old, book[BK_BASE + T_S] + new
+    over, n = -1, -1
+    for step in range(passes):
+        flags = edge_flags(step, 0, passes)
+        src = c_slot if step <= writes else p_slot
+        dst = p_slot if step >= writes else -1
+        n = issue(code, book, OP_SOFTMAX, VEC, kind + step, dst, src, stats, g, i, step, step, flags)
+        if step == writes:
+            over = n
+    book[BK_PLACE + place % RING] = new
+    if new != old:
+        book[BK_SPARE] = old
+        if book[BK_T + TL_OVERWRITE]:
+            _reload_window(code, book, place, over, n, p_slot)
+
+
+@leaf
+def _reload_window(code: CodeArray, book: IntArray, place: int, over: int, done: int, p_slot: int) -> None:
+    """Bring the window back, for the row block that reads it next, once the softmax that overwrote it has ended.
+
+    That row block is the item before for V (its O comes next), the item behind for K (its C comes next).
+    """
+    is_v = 1 if book[BK_T + TL_OVERWRITE] == OVERWRITE_V else 0
+    held = book[BK_KEY]
+    book[BK_KEY], book[BK_OVER] = -1, -1
+    reader = book[BK_FIRST] + (place - 1 if is_v else place + 1)
+    if reader < book[BK_FIRST] or reader >= book[BK_LAST]:
+        return
+    loaded = book[BK_LOADED]
+    g, i = reader // book[BK_ROW_BLOCKS], reader % book[BK_ROW_BLOCKS]
+    fetch_window(code, book, is_v, g, i)
+    reload = book[BK_LOADED] // UNITS
+    also_wait_for(code, book, reload, done * UNITS + VEC, LOAD, 1)
+    if held == book[BK_KEY]:
+        code[reload, F_OVER] = over
+        book[BK_OVER], book[BK_RELOAD], book[BK_OLD], book[BK_LOADED] = over, reload, p_slot, loaded
+
+
+@leaf
+def output(code: CodeArray, book: IntArray, place: int) -> None:
+    """Load V where needed, compute the output O of the core's `place`-th item, and store it."""
+    item = book[BK_FIRST] + place
+    g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
+    s_slot = slot_of(book, place)
+    o_slot = book[BK_BASE + T_O] + place % book[BK_T + TL_O_BUFFERS]
+    row = row_kind(book, g, i)
+    first, last = first_tile(book, i), first_tile(book, i + 1)
+    for at in range(first, last):
+        j = tile_at(book, at)
+        v_slot = fetch_kv(code, book, 1, g, i, j)
+        flags = edge_flags(at, first, last)
+        kind = book[BK_KINDS + KB_PV] + (row * 2 + ragged_kv(book, j)) * PV_VARIANTS + flags
+        read_tile(code, book, 1, kind, o_slot, s_slot, v_slot, g, i, j, at - first, flags)
+    end_window_row(book, 1)
+    free_place(book, place)
+    issue(code, book, OP_STORE_O, STORE, book[BK_KINDS + KB_STORE_O] + row, -1, o_slot, -1, g, i, 0, 0, 3)

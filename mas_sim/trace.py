@@ -1,0 +1,276 @@
+"""What a run looks like: the spans in which each unit was busy, and the same as a trace for Perfetto or Chrome.
+
+A *span* is one instruction on its unit, or a run of a product that proactive overwrite stopped, whose result is lost.
+Spans of one unit never overlap; `plots` draws them, and `write_trace` gives them to a trace viewer
+(https://ui.perfetto.dev, chrome://tracing) as "complete" events of the trace event format.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from mas_sim.errors import ConfigError, Fault
+from mas_sim.schedule import (
+    C_DRAM_READ,
+    C_L0_WRITE,
+    F_GROUP,
+    F_KIND,
+    F_OP,
+    F_OVER,
+    F_QUEUE,
+    F_ROW,
+    F_STEP,
+    F_TILE,
+    LOAD,
+    OP_LOAD_C,
+    OP_LOAD_K,
+    OP_LOAD_Q,
+    OP_LOAD_V,
+    OP_NAMES,
+    OP_SOFTMAX,
+    OP_STORE_O,
+    OP_STORE_P,
+    UNIT_NAMES,
+    UNITS,
+    Schedule,
+)
+from mas_sim.timeline import Timeline
+
+State = Literal["done", "stopped", "redone", "reloaded"]
+"""Of a span: an ordinary run; one that was stopped, and lost; the run that made good for it; tiles loaded again."""
+
+_LETTERS = "QKVCPCOPCPO"
+"""What each operation loads, computes or stores, in the order of `OP_NAMES`."""
+
+_KINDS = ("load",) * 5 + ("qk", "pv", "softmax") + ("store",) * 3
+"""Kind of work of each operation, in the order of `OP_NAMES`."""
+
+_BYTES = ("dram_read_bytes", "dram_write_bytes", "l1_read_bytes", "l1_write_bytes", "l0_read_bytes", "l0_write_bytes")
+
+
+class Span(NamedTuple):
+    """A time in which a unit was busy with one instruction.
+
+    Attributes
+    ----------
+    row
+        The instruction.
+    core, unit
+        Where it ran.
+    begin, end
+        First cycle, and the first cycle after it. A transfer's are those in which it held the DRAM channel; its data
+        arrive at `Timeline.end`, the DRAM latency later.
+    state
+        What became of it.
+    """
+
+    row: int
+    core: int
+    unit: int
+    begin: int
+    end: int
+    state: State
+
+
+def spans(
+    schedule: Schedule,
+    timeline: Timeline,
+    *,
+    first_cycle: int = 0,
+    last_cycle: int | None = None,
+    core: int | None = None,
+) -> list[Span]:
+    """List the spans that touch cycles `[first_cycle, last_cycle)` of a run, of one core or of all.
+
+    Returns
+    -------
+    list of Span
+        In program order, one for each instruction; a stopped run stands before the one that made good for it.
+    """
+    window = (first_cycle, timeline.cycles if last_cycle is None else last_cycle)
+    code = schedule.instructions
+    lost = timeline.lost_cycles > 0
+    over = code[:, F_OVER]
+    begin, end = timeline.start, timeline.channel_end
+    # A stopped product has two spans, and either may be the one in the window.
+    first = np.where(lost, timeline.redo[:, 1], begin) if len(timeline.redo) else begin
+    seen = (first < window[1]) & (np.maximum(end, begin + 1) > window[0])
+    if core is not None:
+        seen &= code[:, F_QUEUE] // UNITS == core
+    drain = schedule.arch.preemption.drain_cycles
+    found = []
+    for row in np.flatnonzero(seen).tolist():
+        on_core, unit = divmod(int(code[row, F_QUEUE]), UNITS)
+        state: State = "done"
+        if lost[row]:
+            state = "redone"
+            stop = int(timeline.start[over[row]]) + drain
+            found.append(Span(row, on_core, unit, int(first[row]), stop, "stopped"))
+        elif unit == LOAD and over[row] >= 0:
+            state = "reloaded"
+        found.append(Span(row, on_core, unit, int(begin[row]), int(end[row]), state))
+    return [span for span in found if span.begin < window[1] and max(span.end, span.begin + 1) > window[0]]
+
+
+def kind_of(schedule: Schedule, span: Span) -> str:
+    """Return what became of a span, or if that is nothing special, its kind of work: `_KINDS`."""
+    return _KINDS[schedule.instructions[span.row, F_OP]] if span.state == "done" else span.state
+
+
+def tiles_of(schedule: Schedule, row: int) -> tuple[int, int]:
+    """Return the first and the last kv tile of an instruction (or its softmax pass); only a load can have several."""
+    code = schedule.instructions[row]
+    more = int(code[F_STEP]) if code[F_OP] in (OP_LOAD_K, OP_LOAD_V) else 0
+    return int(code[F_TILE]), int(code[F_TILE]) + more
+
+
+def item_name(schedule: Schedule, row: int, *, with_group: bool) -> str:
+    """Return what an instruction works on, as mathematics: `$C_{3}$` (row block 3), `$C_{1,3}$` (of group 1), `$K$`."""
+    code = schedule.instructions[row]
+    letter, group, block = _LETTERS[code[F_OP]], int(code[F_GROUP]), int(code[F_ROW])
+    if letter in "KV":
+        return f"${letter}_{{{group}}}$" if with_group else f"${letter}$"
+    return f"${letter}_{{{group},{block}}}$" if with_group else f"${letter}_{{{block}}}$"
+
+
+def items(schedule: Schedule, lane: list[Span], gap_cycles: int) -> list[tuple[str, int, int]]:
+    """Join spans of one unit, in order of time, that work on the same thing with hardly a gap between them.
+
+    Returns
+    -------
+    list of (str, int, int)
+        The thing's `item_name`, the first cycle, and the first cycle after it.
+    """
+    with_group = len(set(schedule.instructions[:, F_GROUP].tolist())) > 1
+    joined: list[tuple[str, int, int]] = []
+    for span in lane:
+        name, begin = item_name(schedule, span.row, with_group=with_group), span.begin
+        if joined and joined[-1][0] == name and begin - joined[-1][2] <= gap_cycles:
+            begin = joined.pop()[1]
+        joined.append((name, begin, span.end))
+    return joined
+
+
+def part_names(schedule: Schedule, span: Span) -> tuple[str, ...]:
+    """Return which part of its item a span does: kv tiles, or the steps of a softmax pass; the longest name first.
+
+    Empty where an instruction does all of the item.
+    """
+    op, step = (int(schedule.instructions[span.row, field]) for field in (F_OP, F_STEP))
+    first, last = tiles_of(schedule, span.row)
+    if op == OP_SOFTMAX:
+        passes = schedule.arch.vec.softmax_passes
+        steps = passes[first] if first < len(passes) else ("softmax",)
+        return ", ".join(steps), ", ".join(step[:3] for step in steps)
+    if op in (OP_LOAD_Q, OP_LOAD_C, OP_STORE_P, OP_STORE_O):
+        return ()
+    if span.state == "redone" and step > 0 and schedule.arch.preemption.lost_granularity == "matmul":
+        return f"tiles up to {first}", f"≤{first}"  # all of the product so far was lost
+    return (f"tiles {first}–{last}", f"{first}–{last}") if last > first else (f"tile {first}", str(first))
+
+
+def trace_events(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
+    """Return a run in the trace event format.
+
+    A core is a process, a unit a thread of it; the DRAM channel is one more process, which shows every transfer once
+    more, whichever core it is for. Times (`ts`, `dur`) are microseconds by the machine's clock; `args` hold them in
+    cycles, exactly, with what the instruction is and the bytes that it moves. A product that was stopped has an extra
+    event "stopped" for the run that was lost.
+
+    Returns
+    -------
+    list of dict
+        Metadata ("M") first, then complete events ("X") in program order.
+    """
+    channel = schedule.arch.cores
+    cores = sorted(set((schedule.instructions[:, F_QUEUE] // UNITS).tolist()))
+    events = list(_metadata(cores, channel))
+    cycles_per_us = schedule.arch.clock_ghz * 1e3
+    for span in spans(schedule, timeline):
+        event = {
+            "name": "stopped" if span.state == "stopped" else OP_NAMES[schedule.instructions[span.row, F_OP]],
+            "cat": span.state,
+            "ph": "X",
+            "pid": span.core,
+            "tid": span.unit,
+            "ts": span.begin / cycles_per_us,
+            "dur": (span.end - span.begin) / cycles_per_us,
+            "args": _args(schedule, timeline, span),
+        }
+        events.append(event)
+        if span.unit >= LOAD:
+            events.append({**event, "pid": channel, "tid": 0})
+    return events
+
+
+def _metadata(cores: list[int], channel: int) -> Iterator[dict[str, Any]]:
+    """Name every process and thread, and keep them in the order of their numbers."""
+    tracks = [(core, f"core {core}", UNIT_NAMES) for core in cores]
+    for pid, name, units in [*tracks, (channel, "DRAM", ("channel",))]:
+        yield {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}}
+        yield {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
+        for tid, unit in enumerate(units):
+            yield {"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": unit}}
+            yield {"name": "thread_sort_index", "ph": "M", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
+
+
+def _args(schedule: Schedule, timeline: Timeline, span: Span) -> dict[str, Any]:
+    """Say what a span is, in whole numbers."""
+    code = schedule.instructions[span.row]
+    first, last = tiles_of(schedule, span.row)
+    args: dict[str, Any] = {
+        "instruction": span.row,
+        "op": OP_NAMES[code[F_OP]],
+        "core": span.core,
+        "group": int(code[F_GROUP]),
+        "row": int(code[F_ROW]),
+        "tile": first,
+        "start_cycle": span.begin,
+        "end_cycle": span.end,
+        "cycles": span.end - span.begin,
+    }
+    if last > first:
+        args["tiles"] = last - first + 1
+    if span.unit >= LOAD:
+        args["arrival_cycle"] = int(timeline.end[span.row])
+    if span.state in ("stopped", "redone"):
+        args["lost_cycles"] = int(timeline.lost_cycles[span.row])
+        args["overwritten_by"] = int(code[F_OVER])
+    if span.state != "stopped":  # What a stopped run moved is a matter of its length: see `meter`.
+        moved = schedule.costs[code[F_KIND], C_DRAM_READ : C_L0_WRITE + 1].tolist()
+        args |= dict(zip(_BYTES, moved, strict=True))
+    return args
+
+
+def write_trace(schedule: Schedule, timeline: Timeline, path: str | Path) -> None:
+    """Write a run to a JSON file that Perfetto and Chrome's tracing page open; the same run gives the same bytes.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be written.
+    """
+    trace = {
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "dataflow": schedule.dataflow,
+            "arch": schedule.arch.name,
+            "workload": schedule.workload.name,
+            "tiling": schedule.tiling.as_dict(),
+            "clock_ghz": schedule.arch.clock_ghz,
+            "cycles": timeline.cycles,
+        },
+        "traceEvents": trace_events(schedule, timeline),
+    }
+    try:
+        Path(path).write_text(json.dumps(trace, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: str | Path, error: OSError) -> ConfigError:
+    """Return the error that says why a file could not be written."""
+    return ConfigError([Fault(str(path), None, "", f"cannot be written: {error.strerror or error}")])
