@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,25 +35,35 @@ class SeriesResult:
     Attributes
     ----------
     facts
-        The report as plain data (`Report.as_dict`).
+        The report as plain data (`Report.as_dict`), as simulated.
+    scale
+        How many times as many heads the workload has as were simulated; 1 if all were.
     """
 
     facts: dict[str, Any]
+    scale: float = 1.0
 
     @property
     def cycles(self) -> int:
-        """Cycles from the first instruction to the last one's end."""
-        return int(self.facts["cycles"])
+        """Cycles of all heads, from the first instruction to the last one's end."""
+        cycles: int = self.facts["cycles"]
+        return round(cycles * self.scale)
 
     @property
     def energy_pj(self) -> float:
-        """Energy of all components."""
-        return float(self.facts["energy_pj"]["total"])
+        """Energy of all components and heads."""
+        return float(self.facts["energy_pj"]["total"]) * self.scale
 
     @property
     def dram_bytes(self) -> int:
-        """DRAM bytes read and written."""
-        return int(self.facts["dram_read_bytes"] + self.facts["dram_write_bytes"])
+        """DRAM bytes read and written for all heads."""
+        moved: int = self.facts["dram_read_bytes"] + self.facts["dram_write_bytes"]
+        return round(moved * self.scale)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts, and what they come to for all heads."""
+        whole = {"cycles": self.cycles, "energy_pj": self.energy_pj, "dram_bytes": self.dram_bytes}
+        return {**self.facts, "fits": True, "scale": self.scale, "all_heads": whole}
 
 
 @dataclass(frozen=True)
@@ -69,12 +79,16 @@ class CrossoverPoint:
     winner
         The series with the best objective, of those simulated; of equals the first, so `mas_overwrite` only wins where
         it pays. None where there are none.
+    simulated_heads
+        Heads of all batches that were simulated. Fewer than there are where some series' schedule would else be too
+        long: then the same few for every series, and cycles, energy and bytes are scaled, since heads repeat.
     """
 
     tokens: int
     results: dict[str, SeriesResult | Misfit]
     values: dict[str, float]
     winner: str | None
+    simulated_heads: int
 
     def beats(self, series: str, other: str) -> bool:
         """Whether one series is better than another: strictly, or because the other does not fit.
@@ -94,8 +108,13 @@ class CrossoverPoint:
         """Return the point as plain data."""
         series = {}
         for name, result in self.results.items():
-            series[name] = result.as_dict() if isinstance(result, Misfit) else {**result.facts, "fits": True}
-        return {"seq": self.tokens, "winner": self.winner, "series": series}
+            series[name] = result.as_dict()
+        return {
+            "seq": self.tokens,
+            "winner": self.winner,
+            "simulated_heads": self.simulated_heads,
+            "series": series,
+        }
 
     def row(self) -> dict[str, Any]:
         """Return what a figure shows: `n`, `winner` and cycles, energy and DRAM bytes of each series."""
@@ -178,7 +197,38 @@ def crossover(
 def _point(
     arch: Arch, workload: Workload, series: Sequence[str], objective: str, level: Level, progress: StepProgress | None
 ) -> CrossoverPoint:
-    """Search every series at one length."""
+    """Search every series at one length; with one K/V head a core, if fewer of them are then too long to simulate.
+
+    Not with fewer still: idle cores would leave their L1 to the others, and that would be another machine.
+    """
+    share, heads = workload.heads // workload.kv_heads, workload.batch * workload.heads
+    best, simulated = _search_all(arch, workload, series, objective, level, progress), heads
+    left = sum(_is_too_long(result) for result in best.values())
+    if left and arch.cores * share < heads:
+        few = workload.with_(batch=1, heads=arch.cores * share, kv_heads=arch.cores)
+        results = _search_all(arch, few, series, objective, level, progress)
+        if sum(_is_too_long(result) for result in results.values()) < left:
+            best, simulated = results, few.heads
+    scale = heads / simulated
+    best = {name: replace(r, scale=scale) if isinstance(r, SeriesResult) else r for name, r in best.items()}
+    values = {
+        name: float(objective_value(objective, np.array([float(r.cycles)]), np.array([r.energy_pj]))[0])
+        for name, r in best.items()
+        if isinstance(r, SeriesResult)
+    }
+    winner = min(values, key=lambda name: values[name]) if values else None
+    return CrossoverPoint(workload.n_q, best, values, winner, simulated)
+
+
+def _is_too_long(result: SeriesResult | Misfit) -> bool:
+    """Whether a series fits, but its schedule is too long to simulate."""
+    return isinstance(result, Misfit) and result.over_bytes == 0
+
+
+def _search_all(
+    arch: Arch, workload: Workload, series: Sequence[str], objective: str, level: Level, progress: StepProgress | None
+) -> dict[str, SeriesResult | Misfit]:
+    """Search every series on one workload."""
     results: dict[str, SeriesResult | Misfit] = {}
     for name in series:
 
@@ -199,13 +249,7 @@ def _point(
         )  # fmt: skip
         results[name] = SeriesResult(report.as_dict())
         del report  # before the next search, which needs the memory
-    values = {
-        name: float(objective_value(objective, np.array([float(r.cycles)]), np.array([r.energy_pj]))[0])
-        for name, r in results.items()
-        if isinstance(r, SeriesResult)
-    }
-    winner = min(values, key=lambda name: values[name]) if values else None
-    return CrossoverPoint(workload.n_q, results, values, winner)
+    return results
 
 
 def findings(points: Sequence[CrossoverPoint]) -> dict[str, list[int]]:

@@ -336,6 +336,11 @@ def _finding_lines(points: Sequence[CrossoverPoint]) -> list[Text]:
     lines = []
     for name, lengths in findings(points).items():
         lines.append(Text(f"{labels[name]} {_lengths(lengths) or 'none of these'}"))
+    for point in points:
+        scale = max((r.scale for r in point.results.values() if isinstance(r, SeriesResult)), default=1.0)
+        if scale != 1.0:
+            what = f"{point.simulated_heads} head(s) simulated, and scaled by {scale:g}: all would be too long"
+            lines.append(Text(f"N = {point.tokens:,}: {what}"))
     for name, lengths in too_long(points).items():
         lines.append(Text(f"{name} fits, but is too long to simulate and so not compared, at N = {_lengths(lengths)}"))
     return lines

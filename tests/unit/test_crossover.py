@@ -128,7 +128,7 @@ def test_is_what_is_wrong_said_before_anything_is_searched(
 def point_of(tokens: int, **values: float) -> CrossoverPoint:
     """Make a point of which only the values count; a series without one does not fit."""
     results = {name: SeriesResult({}) if name in values else Misfit("w", name, 1, "") for name in SERIES}
-    return CrossoverPoint(tokens, results, values, min(values, key=lambda name: values[name]) if values else None)
+    return CrossoverPoint(tokens, results, values, min(values, key=lambda name: values[name]) if values else None, 12)
 
 
 def too_long_at(tokens: int, series: str, **values: float) -> CrossoverPoint:
@@ -158,3 +158,28 @@ def test_is_it_said_where_overwrite_pays_and_where_mas_loses() -> None:
 def test_is_nothing_said_of_series_that_were_not_asked_for() -> None:
     assert findings(list(crossover(ARCH, WORKLOAD, [16], ["flat"]))) == {"nothing_fits": []}
     assert findings([]) == {"nothing_fits": []}
+
+
+def test_are_fewer_heads_simulated_and_scaled_where_all_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit that 2 heads keep and 8 do not, every series runs 2, and its figures count four times."""
+    workload = WORKLOAD.with_(heads=8, kv_heads=8)
+    whole = next(iter(crossover(ARCH, workload, [64], ["flat", "mas"])))
+    assert whole.simulated_heads == 8
+    lengths = dict.fromkeys(("flat", "mas"), 0)
+    for name, result in whole.results.items():
+        assert isinstance(result, SeriesResult)
+        assert result.scale == 1.0
+        lengths[name] = result.facts["instructions"]
+    monkeypatch.setattr("mas_sim.search.exhaustive.MAX_INSTRUCTIONS", 50)
+    few = next(iter(crossover(ARCH, workload, [64], ["flat", "mas"])))
+    assert few.simulated_heads < 8
+    for name, result in few.results.items():
+        assert isinstance(result, SeriesResult)
+        assert result.scale == 8 / few.simulated_heads
+        assert result.cycles == round(result.facts["cycles"] * result.scale)
+        assert result.facts["instructions"] <= 50 < lengths[name]
+        # Heads repeat: only the pipeline's fill and drain is counted once a head instead of once.
+        reference = whole.results[name]
+        assert isinstance(reference, SeriesResult)
+        assert result.dram_bytes == reference.dram_bytes
+        assert reference.cycles <= result.cycles
