@@ -63,7 +63,7 @@ def _link(code: CodeArray, n: int, following: CodeArray, state: IntArray) -> Non
     state[:, Q_FREE] = 0
 
 
-@leaf
+@inlined
 def _ready(code: CodeArray, i: int, end: IntArray, free: int, sync: int) -> tuple[int, int, int]:
     """When instruction i can start.
 

@@ -358,7 +358,7 @@ def crossover_figure(rows: Sequence[Row], *, title: str | None = None) -> Figure
     entries = [Line2D([], [], label=name, **_series(k)) for k, name in enumerate(names)]
     entries.append(Line2D([], [], label="winner", **_RING))
     if np.isnan(cycles).any():
-        entries.append(Line2D([], [], label="nothing fits", color=BLACK, **_CROSS))
+        entries.append(Line2D([], [], label="does not fit, or is too long to simulate", color=BLACK, **_CROSS))
     figure.legend(handles=entries, loc="outside lower center", ncols=min(7, len(entries)), handlelength=3.2)
     if title is not None:
         figure.suptitle(title)
@@ -392,6 +392,7 @@ def _length_axis(axes: Axes, lengths: npt.NDArray[np.float64], values: npt.NDArr
         low, high = (np.log10 if logs else np.asarray)([seen.min(), seen.max()])
         room = max(high - low, 0.05 * abs(high))
         low, high = low - 0.3 * room, high + 0.1 * room  # below is room for the crosses
+        low = low if logs else max(0.0, low)
         axes.set_yscale("log" if logs else "linear")
         axes.set_ylim(*((10**low, 10**high) if logs else (low, high)))
     axes.grid(color=GREY, linewidth=0.3)

@@ -5,7 +5,7 @@ where P does not take C's bytes. Under proactive overwrite that one more place i
 are, the *window*: softmax writes P over them, and they are loaded again into the place that C leaves.
 """
 
-from mas_sim._jit import leaf
+from mas_sim._jit import inlined, leaf
 from mas_sim.costs import P_NKV, P_NQ
 from mas_sim.dataflows._emission import (
     BK_BASE,
@@ -256,7 +256,7 @@ def mark_victim(code: CodeArray, book: IntArray, n: int) -> None:
     code[over, F_LAST_VICTIM] = n
 
 
-@leaf
+@inlined
 def read_tile(
     code: CodeArray, book: IntArray, is_v: int, kind: int, dst: int, src0: int, src1: int,
     g: int, i: int, j: int, step: int, flags: int,

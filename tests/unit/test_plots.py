@@ -308,7 +308,7 @@ def test_are_the_axes_of_the_crossover_labelled_and_by_powers_of_two() -> None:
         assert panel.get_xlabel() == "sequence length $N$ (tokens; K = 1,024)"
         assert panel.get_xscale() == "log"
         assert [label.get_text() for label in panel.get_xticklabels()] == ["512", "1K", "2K", "4K", "8K"]
-    assert legend(figure) == ["flat", "mas", "winner", "nothing fits"]
+    assert legend(figure) == ["flat", "mas", "winner", "does not fit, or is too long to simulate"]
     assert figure.get_suptitle() == "over N"
 
 
