@@ -134,7 +134,8 @@ def run_command(
                 progress=lambda done, total: step(what, done, total),
             )  # fmt: skip
     if as_json:
-        print_json(report.as_dict() | ({"chosen_by": AUTO} if dataflow == AUTO else {}))
+        plan = {"l1_plan": report.l1_plan()}
+        print_json(report.as_dict() | plan | ({"chosen_by": AUTO} if dataflow == AUTO else {}))
     else:
         plain_console().print(*tables.run_tables(report))
     _write_files(report, trace, figure)

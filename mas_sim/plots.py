@@ -347,7 +347,7 @@ def crossover_figure(rows: Sequence[Row], *, title: str | None = None) -> Figure
         for k in range(len(names)):
             axes.plot(lengths, values[k], **_series(k))
             nothing = lengths[np.isnan(values[k])]
-            height = np.full(len(nothing), 0.03 + 0.04 * k)  # in parts of the panel's height
+            height = np.full(len(nothing), 0.02 + 0.02 * k)  # in parts of the panel's height
             axes.plot(nothing, height, transform=axes.get_xaxis_transform(), color=_series(k)["color"], **_CROSS)
         _length_axis(axes, lengths, values)
     for i, row in enumerate(rows):

@@ -5,6 +5,8 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+
 from mas_sim.arch import Arch
 from mas_sim.audit import AuditResult, audit
 from mas_sim.bounds import Bounds, bounds
@@ -14,7 +16,23 @@ from mas_sim.energy import METER_COLUMNS, EnergyBreakdown, EnergyCoefficients, e
 from mas_sim.energy_table import Level
 from mas_sim.execute import MAX_EXECUTED_SCORES, ExecutionResult, execute
 from mas_sim.meter import OverwriteCost, meter, overwrite_cost
-from mas_sim.schedule import MAC, STORE, UNIT_NAMES, UNITS, VEC, IntArray, Schedule
+from mas_sim.schedule import (
+    F_ALT,
+    F_DST,
+    F_SRC0,
+    F_SRC1,
+    MAC,
+    SLOT_BYTES,
+    SLOT_OFFSET,
+    SLOT_TENSOR,
+    STORE,
+    TENSOR_NAMES,
+    UNIT_NAMES,
+    UNITS,
+    VEC,
+    IntArray,
+    Schedule,
+)
 from mas_sim.simulator import CAUSE_NAMES, Timeline, simulate
 from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
@@ -143,6 +161,34 @@ class Report:
             causes = zip(CAUSE_NAMES, total.tolist(), strict=True)
             result[UNIT_NAMES[unit].lower()] = {name: cycles for name, cycles in causes if cycles}
         return result
+
+    def l1_plan(self) -> list[dict[str, Any]]:
+        """Place and lifetime of every L1 buffer, of all active cores.
+
+        Returns
+        -------
+        list of dict
+            `core`, `tensor`, `offset_bytes` (in the core's share of L1), `size_bytes`, and the cycles between which the
+            buffer is in use: the start of its first write, and the end of its last use. Buffers never used are left out.
+        """
+        schedule, per_core = self.schedule, len(self.schedule.slots)
+        used = schedule.instructions[:, [F_DST, F_SRC0, F_SRC1, F_ALT]]
+        plan = []
+        for slot in np.unique(used[used >= 0]).tolist():
+            mine = (used == slot).any(axis=1)
+            core, place = divmod(slot, per_core)
+            row = schedule.slots[place]
+            plan.append(
+                {
+                    "core": core,
+                    "tensor": TENSOR_NAMES[int(row[SLOT_TENSOR])],
+                    "offset_bytes": int(row[SLOT_OFFSET]),
+                    "size_bytes": int(row[SLOT_BYTES]),
+                    "first_cycle": int(self.timeline.start[mine].min()),
+                    "last_cycle": int(self.timeline.end[mine].max()),
+                }
+            )
+        return plan
 
     def _overwrite_facts(self) -> dict[str, Any] | None:
         if self.overwrite is None:

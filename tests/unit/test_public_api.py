@@ -1,5 +1,6 @@
 """Is the public interface what it is said to be?"""
 
+import itertools
 import sys
 
 import mas_sim
@@ -61,3 +62,21 @@ def test_does_every_cycle_of_a_unit_have_a_reason() -> None:
                 out_of_work = timeline.channel_end[mine].max()
                 assert timeline.busy_cycles[queue] + timeline.stall_cycles[queue].sum() == out_of_work
     assert sum(reports["mas"].stalls()["mac"].values()) >= sum(reports["flat"].stalls()["mac"].values())
+
+
+def test_has_every_buffer_a_place_and_a_lifetime_in_l1() -> None:
+    arch, workload = mas_sim.load_arch("mas_edge"), mas_sim.load_workload("vit_b_16")
+    report = mas_sim.evaluate(
+        "mas", arch, workload, mas_sim.Tiling(q_tile=98, kv_tile=98, k_resident_tiles=1), check=False
+    )
+    plan = report.l1_plan()
+    assert {row["core"] for row in plan} == {0, 1}
+    # Q, one resident and one streamed K tile with two buffers each, V streamed, two row blocks, the statistics, two O.
+    assert [row["tensor"] for row in plan if row["core"] == 0] == [
+        *("Q", "Q", "K", "K", "K", "V", "V", "C/P rows", "C/P rows", "stats", "O", "O"),
+    ]
+    for row in plan:
+        assert 0 <= row["first_cycle"] < row["last_cycle"] <= report.cycles
+        assert 0 <= row["offset_bytes"] <= row["offset_bytes"] + row["size_bytes"] <= report.schedule.core_l1_bytes
+    mine = sorted((row["offset_bytes"], row["size_bytes"]) for row in plan if row["core"] == 0)
+    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(mine))
