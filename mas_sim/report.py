@@ -168,8 +168,8 @@ class Report:
         Returns
         -------
         list of dict
-            `core`, `tensor`, `offset_bytes` (in the core's share of L1), `size_bytes`, and the cycles between which the
-            buffer is in use: the start of its first write, and the end of its last use. Buffers never used are left out.
+            `core`, `tensor`, `offset_bytes` (in the core's share of L1), `size_bytes`, and the cycles between which it
+            is in use: the start of its first write, and the end of its last use. Buffers never used are left out.
         """
         schedule, per_core = self.schedule, len(self.schedule.slots)
         used = schedule.instructions[:, [F_DST, F_SRC0, F_SRC1, F_ALT]]
