@@ -27,7 +27,7 @@ test: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered
 
 bench: $(TOOLS)
 	$(BIN)/pytest benchmarks --benchmark-only --benchmark-columns=min,median,stddev,rounds --benchmark-group-by=group
