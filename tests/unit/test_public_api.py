@@ -47,21 +47,25 @@ def test_does_a_report_agree_with_its_parts() -> None:
     assert totals[0] < totals[2]
 
 
-def test_does_every_cycle_of_a_unit_have_a_reason() -> None:
-    """Where `mas` is slower than `flat` at the same tiling, the stalls say why: busy and stalled add up to all."""
-    arch = mas_sim.load_arch("mas_edge")
-    workload = mas_sim.load_workload("vit_b_16").with_(heads=1, kv_heads=1)
-    tiling = mas_sim.Tiling(q_tile=196, kv_tile=196, score_buffers=2)
+def test_do_the_stalls_say_why_mas_is_slower_than_flat_where_it_is() -> None:
+    """K and V streamed through single buffers: `mas` waits for no softmax, but for loads that it cannot hide."""
+    arch, workload = mas_sim.load_arch("mas_edge"), mas_sim.load_workload("bert_base")
+    tiling = mas_sim.Tiling(
+        q_tile=128, kv_tile=512, q_buffers=1, k_buffers=1, v_buffers=1, o_buffers=1, score_buffers=3
+    )
     reports = {name: mas_sim.evaluate(name, arch, workload, tiling, check=False) for name in ("flat", "mas")}
-    assert reports["mas"].cycles >= reports["flat"].cycles  # one row block: nothing to overlap
+    assert reports["mas"].cycles > reports["flat"].cycles
+    mas, flat = (reports[name].stalls()["mac"] for name in ("mas", "flat"))
+    assert "vec" not in mas
+    assert flat["vec"] > 300_000
+    assert mas["load"] > flat["load"] + flat["vec"]
+    # The MAC units' work is the same, so their stalls are what makes the difference: every cycle has a reason.
     for report in reports.values():
         timeline = report.timeline
         for queue in range(report.schedule.queues):
             mine = report.schedule.instructions[:, 1] == queue
-            if mine.any():
-                out_of_work = timeline.channel_end[mine].max()
-                assert timeline.busy_cycles[queue] + timeline.stall_cycles[queue].sum() == out_of_work
-    assert sum(reports["mas"].stalls()["mac"].values()) >= sum(reports["flat"].stalls()["mac"].values())
+            out_of_work = timeline.channel_end[mine].max()
+            assert timeline.busy_cycles[queue] + timeline.stall_cycles[queue].sum() == out_of_work
 
 
 def test_has_every_buffer_a_place_and_a_lifetime_in_l1() -> None:
