@@ -33,11 +33,9 @@ from mas_sim.dataflows._plan import (
     kind_bases,
     make_grid,
 )
-from mas_sim.dataflows._slots import (
-    window_tiles,
-)
+from mas_sim.dataflows._slots import window_tiles
 from mas_sim.meter import add_redone
-from mas_sim.schedule import C_CYCLES, COST_FIELDS, FIELDS, METER_FIELDS, UNITS, CodeArray, IntArray
+from mas_sim.schedule import C_CYCLES, COST_FIELDS, FIELDS, METER_FIELDS, UNITS, IntArray
 from mas_sim.tiling import (
     TILING_FIELDS,
     TL_BATCH,
@@ -330,6 +328,3 @@ def evaluate(dataflow: int, p: IntArray, passes: IntArray, tilings: IntArray, re
         _meter_into(results[row], book, costs)
         if t[TL_OVERWRITE]:
             add_redone(code, n, costs, start, redo, p[P_LOSES_PRODUCT], results[row, E_METER:])
-
-
-__all__ = ["CodeArray", "apply_inner", "evaluate", "scan"]

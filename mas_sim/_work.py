@@ -26,9 +26,7 @@ from mas_sim.dataflows._plan import (
     PV_VARIANTS,
     core_items,
 )
-from mas_sim.dataflows._slots import (
-    window_tiles,
-)
+from mas_sim.dataflows._slots import window_tiles
 from mas_sim.schedule import C_CYCLES, COST_FIELDS, Grid, IntArray
 from mas_sim.tiling import (
     TL_K_BUFFERS,

@@ -292,7 +292,7 @@ def make_report(
         proven_optimal=proven_optimal,
         audit=audit(schedule, timeline) if check else None,
         execution=execute(schedule, timeline, seed=seed) if check and executes else None,
-        notes=coefficients.notes + schedule.notes + notes + skipped,
+        notes=coefficients.notes + notes + skipped,
         search=search,
         overwrite=cost,
         overwrite_energy_pj=0.0 if cost is None else _overwrite_energy(cost, coefficients),

@@ -7,7 +7,7 @@ deadlock. An instruction names the L1 slots it reads and writes and the tile it 
 would; what it costs stands once in a table of *kinds* (instructions of the same shape share a row).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -130,7 +130,6 @@ class Schedule:
     slots: IntArray
     grid: Grid
     active_cores: int
-    notes: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:
         return int(self.instructions.shape[0])

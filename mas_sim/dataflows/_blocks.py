@@ -59,9 +59,7 @@ from mas_sim.dataflows._plan import (
     KB_STORE_O,
     PV_VARIANTS,
 )
-from mas_sim.dataflows._slots import (
-    row_blocks,
-)
+from mas_sim.dataflows._slots import row_blocks
 from mas_sim.schedule import (
     F_ALT,
     F_DEP0,

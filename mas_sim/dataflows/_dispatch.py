@@ -14,9 +14,7 @@ from mas_sim.dataflows._plan import (
     core_items,
     item_count,
 )
-from mas_sim.dataflows._slots import (
-    fused_span,
-)
+from mas_sim.dataflows._slots import fused_span
 from mas_sim.schedule import SLOT_BYTES, SLOT_FIELDS, SLOT_OFFSET, CodeArray, IntArray
 from mas_sim.tiling import (
     TILING_FIELDS,

@@ -10,12 +10,8 @@ import numpy as np
 
 from mas_sim._jit import jit, leaf
 from mas_sim.costs import P_CORES, P_NKV, PROBLEM_FIELDS
-from mas_sim.dataflows._plan import (
-    KIND_BASES,
-)
-from mas_sim.dataflows._slots import (
-    window_tiles,
-)
+from mas_sim.dataflows._plan import KIND_BASES
+from mas_sim.dataflows._slots import window_tiles
 from mas_sim.schedule import (
     F_DEP0,
     F_DST,

@@ -8,9 +8,7 @@ allow.
 from mas_sim._jit import leaf
 from mas_sim.dataflows._blocks import begin_places, load_and_score, output, softmax
 from mas_sim.dataflows._emission import BK_FIRST, BK_LAST
-from mas_sim.dataflows._slots import (
-    plan_fused,
-)
+from mas_sim.dataflows._slots import plan_fused
 from mas_sim.schedule import CodeArray, IntArray
 
 

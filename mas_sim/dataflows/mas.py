@@ -17,9 +17,7 @@ C_r in program order, so that no load that waits for those products can stand be
 from mas_sim._jit import leaf
 from mas_sim.dataflows._blocks import begin_places, fetch_q, load_and_score, output, scores, softmax
 from mas_sim.dataflows._emission import BK_FIRST, BK_LAST, BK_ROW_BLOCKS, BK_T
-from mas_sim.dataflows._slots import (
-    plan_fused,
-)
+from mas_sim.dataflows._slots import plan_fused
 from mas_sim.schedule import CodeArray, IntArray
 from mas_sim.tiling import TL_OVERWRITE, TL_SCORE_BUFFERS
 
