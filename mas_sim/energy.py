@@ -10,7 +10,8 @@ dram read, write bytes    dram            row of the machine's DRAM kind; never 
 l1 read, write bytes      l1              L1 capacity law at the capacity of one L1
 l0 read, write bytes      l0              L0 capacity law at operand plus accumulator capacity of one core
 mac ops                   mac             one multiply-accumulate of the workload's dtype
-vec max ... div ops       vec             one fp16 operation on one element; a subtraction is an addition
+vec max ... div ops       vec             one fp16 operation on one element; a subtraction is an addition and a
+                                          reciprocal a division; exp costs ``vec.exp_pj`` where the machine has it
 cycles                    leakage         leakage of all L1 and L0, per cycle
 ========================  ==============  ======================================================================
 
@@ -70,7 +71,8 @@ class EnergyCoefficients:
     component_of_column : tuple of int
         Index into :data:`COMPONENTS` of each column.
     notes : tuple of str
-        Where the figures are weaker than usual: extrapolated, of another node, or from low-confidence rows.
+        Where the figures are weaker than usual: extrapolated, of another node, from low-confidence rows, or
+        without a band because the machine sets the energy of exp itself.
     """
 
     pj_per_action: npt.NDArray[np.float64]
@@ -177,14 +179,9 @@ def energy_coefficients(arch: Arch, dtype: Dtype, level: Level = "nominal") -> E
         raise ConfigError([Fault.of("<python>", None, "dram.kind", rule, arch.dram.kind, suggestion)])
     dram = table.dram[arch.dram.kind].at(level)
     l1_kib, l0_kib = arch.l1.capacity_kib, _l0_kib(arch)
-    mac = table.compute.mac_int8_acc32 if dtype == "int8" else table.compute.mac_fp16_acc32
-    vec = (
-        table.compute.vec_max_fp16,
-        table.compute.vec_add_fp16,
-        table.compute.vec_mul_fp16,
-        table.compute.vec_exp_fp16,
-        table.compute.vec_div_fp16,
-    )
+    compute = table.compute
+    mac = compute.mac_int8_acc32 if dtype == "int8" else compute.mac_fp16_acc32
+    exp_pj = compute.vec_exp_fp16.at(level) if arch.vec.exp_pj is None else arch.vec.exp_pj
     per_action = np.array(
         [
             dram,
@@ -194,7 +191,11 @@ def energy_coefficients(arch: Arch, dtype: Dtype, level: Level = "nominal") -> E
             sram_pj_per_byte(table.l0_law, l0_kib, "read", level),
             sram_pj_per_byte(table.l0_law, l0_kib, "write", level),
             mac.at(level),
-            *(row.at(level) for row in vec),
+            compute.vec_max_fp16.at(level),
+            compute.vec_add_fp16.at(level),
+            compute.vec_mul_fp16.at(level),
+            exp_pj,
+            compute.vec_div_fp16.at(level),
         ],
         dtype=np.float64,
     )
@@ -257,4 +258,10 @@ def _notes(arch: Arch) -> tuple[str, ...]:
         notes.append(f"energies are for {table.node_nm} nm (table {table.name}), not scaled to {arch.node_nm} nm")
     if table.dram[arch.dram.kind].confidence == "low":
         notes.append(f"the DRAM energy of {arch.dram.kind} is of low confidence")
+    if arch.vec.exp_pj is not None:
+        table_pj = table.compute.vec_exp_fp16.pj
+        notes.append(
+            f"vec.exp_pj sets the energy of an exp to {arch.vec.exp_pj:g} pJ at low, nominal and high alike "
+            f"(table {table.name}: {table_pj:g} pJ)"
+        )
     return tuple(notes)

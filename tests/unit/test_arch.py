@@ -3,6 +3,7 @@
 import functools
 import pickle
 from fractions import Fraction
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas_sim.arch import SOFTMAX_STEPS, Arch, load_arch
+from mas_sim.arch import SOFTMAX_SEQUENCES, SOFTMAX_STEPS, Arch, Normalize, SoftmaxStep, load_arch
 from mas_sim.config import dump_yaml, find_preset, list_presets
 from mas_sim.errors import ConfigError
 
@@ -46,6 +47,7 @@ def test_is_mas_edge_the_published_machine(edge: Arch) -> None:
     assert edge.dram.latency_cycles == 100 * edge.clock_ghz  # 100 ns
     assert edge.preemption.drain_cycles == edge.mac.rows + edge.mac.cols - 2
     assert len(edge.vec.softmax_passes) == 5
+    assert edge.mac.exp_steps == 6
 
 
 def test_is_davinci_lite_a_cube_of_1024_macs() -> None:
@@ -55,6 +57,7 @@ def test_is_davinci_lite_a_cube_of_1024_macs() -> None:
     assert (lite.l1.capacity_bytes, lite.l0.operand_bytes, lite.l0.accumulator_bytes) == (2**19, 2**16, 2**16)
     assert not lite.preemption.supported
     assert len(lite.vec.softmax_passes) == 1
+    assert lite.mac.exp_steps is None
 
 
 def test_is_fusemax_cloud_the_published_machine() -> None:
@@ -62,6 +65,28 @@ def test_is_fusemax_cloud_the_published_machine() -> None:
     assert cloud.macs_per_cycle_per_core == 256 * 256
     assert float(cloud.dram_bytes_per_cycle) == pytest.approx(400 * 2**30 / 940e6, rel=1e-15)
     assert cloud.mac_vec_path.kind == "direct"
+    assert (cloud.mac.exp_steps, cloud.vec.op_lane_cycles.exp, cloud.vec.op_lane_cycles.divide) == (6, 6, 1)
+
+
+def test_can_no_port_of_fusemax_cloud_limit_what_the_closed_forms_charge_nothing_for() -> None:
+    cloud = load_arch("fusemax_cloud")
+    positions = cloud.mac.rows * cloud.mac.cols
+    c_bytes_per_cycle = 2 * positions / 64  # C of E = 64 in E cycles
+    assert cloud.mac_vec_path.bytes_per_cycle >= c_bytes_per_cycle
+    assert cloud.vec.l1_port_bytes_per_cycle >= 2 * 4 * cloud.vec.lanes  # one in and one out
+    assert cloud.mac.l1_port_bytes_per_cycle >= 2 * (cloud.mac.rows + cloud.mac.cols)  # a row and a column
+    assert cloud.l0.accumulator_bytes == 2 * 4 * positions
+
+
+@pytest.mark.parametrize("name", list_presets("arch_configs"))
+def test_does_every_number_of_a_preset_carry_its_source_and_its_confidence(name: str) -> None:
+    for line in find_preset("arch_configs", name).read_text().splitlines():
+        key, _, rest = line.partition(":")
+        value, _, comment = rest.partition("  # ")
+        if line.startswith("#") or key in ("name", "description", "source") or not value.strip():
+            continue
+        assert comment.startswith(("source: ", "assumed")), line
+        assert comment.endswith(("(high)", "(medium)", "(low)")), line
 
 
 # --- Are the derived numbers exact and bounded? ---
@@ -78,7 +103,7 @@ def test_is_l1_shared_out_only_where_it_is_shared(edge: Arch) -> None:
 
 
 @given(bandwidth=st.floats(1e-3, 1e5), clock=st.floats(1e-3, 100))
-@settings(max_examples=200, deadline=None)
+@settings(derandomize=True, max_examples=200, deadline=None)
 def test_does_the_dram_ratio_always_fit_31_bits(bandwidth: float, clock: float) -> None:
     arch = load_cached().with_(**{"dram.bandwidth_gb_per_s": bandwidth, "clock_ghz": clock})
     ratio = arch.dram_bytes_per_cycle
@@ -101,6 +126,9 @@ def test_may_kib_be_fractional_only_in_whole_bytes(edge: Arch) -> None:
     assert "whole number of bytes" in refused(edge, **{"l0.operand_kib": 0.3})["l0.operand_kib"]
 
 
+START = ("max", "subtract", "exp", "sum")
+
+
 @pytest.mark.parametrize(
     "passes",
     [
@@ -110,16 +138,118 @@ def test_may_kib_be_fractional_only_in_whole_bytes(edge: Arch) -> None:
         [["max", "scale", "subtract", "exp", "sum", "divide"]],
         [["max"], [], ["subtract", "exp", "sum", "divide"]],
         [],
+        [[*START, "reciprocal"]],
+        [[*START, "multiply"]],
+        [[*START, "multiply", "reciprocal"]],
+        [[*START, "divide", "multiply"]],
+        [[*START, "divide"], ["reciprocal", "multiply"]],
+        [["max", "subtract", "exp", "reciprocal", "sum", "multiply"]],
+        [[*START], ["reciprocal"], [], ["multiply"]],
     ],
 )
 def test_are_softmax_passes_that_do_not_compute_softmax_refused(edge: Arch, passes: list[list[str]]) -> None:
     assert "once each in this order" in refused(edge, **{"vec.softmax_passes": passes})["vec.softmax_passes"]
 
 
-def test_may_softmax_passes_be_grouped_freely_and_start_with_scale(edge: Arch) -> None:
-    for passes in ([list(SOFTMAX_STEPS)], [["scale", "max"], ["subtract", "exp"], ["sum", "divide"]]):
-        arch = edge.with_(**{"vec.softmax_passes": passes})
-        assert arch.vec.softmax_passes == tuple(tuple(steps) for steps in passes)
+@pytest.mark.parametrize(
+    ("passes", "suggestion"),
+    [
+        ([["max", "subtract", "exp", "sum", "reciprocal"]], "max, subtract, exp, sum, reciprocal, multiply"),
+        ([["max"], ["subtract", "exp"], ["divide", "sum"]], "max, subtract, exp, sum, divide"),
+        ([["scale", "subtract", "exp", "sum", "divide"]], "scale, max, subtract, exp, sum, divide"),
+        ([[*START], [], ["divide"]], None),  # the order is right
+    ],
+)
+def test_do_illegal_softmax_passes_get_the_nearest_legal_order(
+    edge: Arch, passes: list[list[str]], suggestion: str | None
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        edge.with_(**{"vec.softmax_passes": passes})
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.suggestion) == ("vec.softmax_passes", suggestion)
+    assert fault.value.startswith("[[")
+
+
+def test_is_a_misspelt_softmax_step_named_with_its_place(edge: Arch) -> None:
+    passes = [[*START], ["reciprokal", "multiplied"]]
+    with pytest.raises(ConfigError) as caught:
+        edge.with_(**{"vec.softmax_passes": passes})
+    found = {fault.path: fault.suggestion for fault in caught.value.faults}
+    assert found == {"vec.softmax_passes[1][0]": "reciprocal", "vec.softmax_passes[1][1]": "multiply"}
+
+
+@st.composite
+def legal_passes(draw: st.DrawFn, normalize: Normalize) -> list[list[SoftmaxStep]]:
+    """Draw any grouping of a legal sequence of steps into passes."""
+    steps = SOFTMAX_SEQUENCES[normalize][draw(st.integers(0, 1)) :]
+    cuts = draw(st.sets(st.integers(1, len(steps) - 1)))
+    return [list(steps[first:last]) for first, last in pairwise([0, *sorted(cuts), len(steps)])]
+
+
+@given(passes=legal_passes("divide") | legal_passes("reciprocal"))
+@settings(derandomize=True, max_examples=50, deadline=None)
+def test_may_softmax_passes_be_grouped_freely_and_start_with_scale(passes: list[list[SoftmaxStep]]) -> None:
+    vec = load_cached().with_(**{"vec.softmax_passes": passes}).vec
+    assert vec.softmax_passes == tuple(tuple(steps) for steps in passes)
+    assert vec.normalize == ("divide" if passes[-1][-1] == "divide" else "reciprocal")
+
+
+# --- Can softmax be made to divide, or to multiply by the reciprocal? ---
+
+
+@given(passes=legal_passes("divide"))
+@settings(derandomize=True, max_examples=50, deadline=None)
+def test_does_normalising_by_the_reciprocal_change_one_step_in_place_and_come_back(
+    passes: list[list[SoftmaxStep]],
+) -> None:
+    dividing = load_cached().with_(**{"vec.softmax_passes": passes})
+    other = dividing.with_softmax("reciprocal")
+    *same, last = dividing.vec.softmax_passes
+    assert other.vec.softmax_passes == (*same, (*last[:-1], "reciprocal", "multiply"))
+    assert other.vec.normalize == "reciprocal"
+    assert dividing.with_softmax("divide") == dividing
+    assert other.with_softmax("reciprocal") == other
+    assert other.with_softmax(normalize="divide") == dividing
+
+
+@given(passes=legal_passes("reciprocal"))
+@settings(derandomize=True, max_examples=50, deadline=None)
+def test_does_division_stand_where_the_multiply_stood(passes: list[list[SoftmaxStep]]) -> None:
+    arch = load_cached().with_(**{"vec.softmax_passes": passes}).with_softmax("divide")
+    assert arch.vec.normalize == "divide"
+    assert arch.vec.softmax_passes[-1] == (
+        *(step for step in passes[-1] if step not in ("reciprocal", "multiply")),
+        "divide",
+    )
+    assert list(chain.from_iterable(arch.vec.softmax_passes)) == list(
+        SOFTMAX_STEPS[0 if passes[0][0] == "scale" else 1 :]
+    )
+
+
+def test_does_a_pass_of_the_reciprocal_alone_go_with_it(edge: Arch) -> None:
+    passes = [["max"], ["subtract"], ["exp"], ["sum"], ["reciprocal"], ["multiply"]]
+    assert edge.with_(**{"vec.softmax_passes": passes}).with_softmax("divide") == edge
+
+
+@pytest.mark.parametrize(
+    ("normalize", "suggestion"),
+    [("reciprocol", "reciprocal"), ("", None), (None, None), (["divide"], None)],
+)
+def test_is_an_unknown_way_to_normalise_refused(edge: Arch, normalize: Any, suggestion: str | None) -> None:
+    with pytest.raises(ConfigError, match="'divide' or 'reciprocal'") as caught:
+        edge.with_softmax(normalize)
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.value, fault.suggestion) == ("normalize", repr(normalize), suggestion)
+
+
+def test_does_a_variant_of_softmax_keep_its_energy_table(tmp_path: Path) -> None:
+    text = find_preset("energy_tables", "energy_16nm").read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("pj: 0.347", "pj: 0.5"))
+    mine = load_arch(write_variant(tmp_path, energy="mine.yaml"))
+    assert mine.with_softmax("reciprocal").energy_table is mine.energy_table
+
+
+# --- Are values of single fields held to their domains? ---
 
 
 def test_is_a_bandwidth_of_the_mac_vec_path_given_exactly_where_needed(edge: Arch) -> None:
@@ -148,6 +278,20 @@ def test_is_a_bandwidth_of_the_mac_vec_path_given_exactly_where_needed(edge: Arc
         ("dram.latency_cycles", -1, "at least 0"),
         ("mac.timing", "systolyc", "must be one of"),
         ("mac", None, "must be a mapping"),
+        ("mac.exp_steps", 0, "at least 1"),
+        ("mac.exp_steps", 65, "at most 64"),
+        ("mac.exp_steps", 6.5, "integer"),
+        ("mac.exp_steps", "six", "integer"),
+        ("mac.exp_steps", True, "integer"),
+        ("vec.op_lane_cycles.mask", -1, "at least 0"),
+        ("vec.op_lane_cycles.mask", 4097, "at most 4096"),
+        ("vec.op_lane_cycles.mask", None, "integer"),
+        ("vec.exp_pj", 0.0, "greater than 0"),
+        ("vec.exp_pj", -1.0, "greater than 0"),
+        ("vec.exp_pj", 1.1e6, "at most"),
+        ("vec.exp_pj", float("nan"), "finite"),
+        ("vec.exp_pj", True, "number"),
+        ("vec.exp_pj", "1e3", "reads an exponent"),
     ],
 )
 def test_is_a_value_out_of_its_domain_refused(edge: Arch, path: str, value: object, rule: str) -> None:
@@ -220,6 +364,56 @@ def test_does_a_variant_leave_the_original_alone(edge: Arch) -> None:
     assert variant.with_(**{"l1.capacity_kib": 5120, "clock_ghz": 3.75}) == edge
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("vec.op_lane_cycles.mask", 2),
+        ("vec.exp_pj", 1.56),  # as in the table, but without its band
+        ("mac.exp_steps", 7),
+        ("mac.exp_steps", None),
+        ("vec.softmax_passes", [["max"], ["subtract"], ["exp"], ["sum"], ["reciprocal", "multiply"]]),
+    ],
+)
+def test_does_each_key_of_exp_mask_and_division_change_the_hash(edge: Arch, path: str, value: object) -> None:
+    variant = edge.with_(**{path: value})
+    assert variant.hash != edge.hash
+    section, _, key = path.partition(".")
+    original = functools.reduce(getattr, key.split("."), getattr(edge, section))
+    assert variant.with_(**{path: original}).hash == edge.hash
+
+
+def test_are_the_new_parameters_off_or_assumed_unless_given(edge: Arch, tmp_path: Path) -> None:
+    data = edge.model_dump(mode="json")
+    del data["mac"]["exp_steps"], data["vec"]["exp_pj"], data["vec"]["op_lane_cycles"]["mask"]
+    path = write_variant(tmp_path, mac=data["mac"], vec=data["vec"])
+    arch = load_arch(path)
+    assert (arch.mac.exp_steps, arch.vec.exp_pj, arch.vec.op_lane_cycles.mask) == (None, None, 1)
+    assert arch == edge.with_(**{"mac.exp_steps": None})
+
+
+def test_are_all_faults_about_exp_and_softmax_reported_with_their_lines(tmp_path: Path) -> None:
+    data = load_cached().model_dump(mode="json")
+    mac = data["mac"] | {"exp_steps": 0, "exp_step": 6}
+    lanes = data["vec"]["op_lane_cycles"] | {"masc": 1}
+    passes = [[*START], ["reciprocal"]]
+    vec = data["vec"] | {"exp_pj": -1, "op_lane_cycles": lanes, "softmax_passes": passes}
+    path = write_variant(tmp_path, mac=mac, vec=vec)
+    with pytest.raises(ConfigError) as caught:
+        load_arch(path)
+    lines = path.read_text().splitlines()
+    found = {fault.path: fault for fault in caught.value.faults}
+    expected = {
+        "mac.exp_steps": None,
+        "mac.exp_step": "exp_steps",
+        "vec.exp_pj": None,
+        "vec.op_lane_cycles.masc": "mask",
+        "vec.softmax_passes": "max, subtract, exp, sum, reciprocal, multiply",
+    }
+    assert {path: fault.suggestion for path, fault in found.items()} == expected
+    for field, fault in found.items():
+        assert lines[(fault.line or 0) - 1].strip().startswith(field.rpartition(".")[2] + ":")
+
+
 def test_is_a_machine_immutable_hashable_and_picklable(edge: Arch) -> None:
     with pytest.raises(ValueError, match="frozen"):
         edge.cores = 3  # type: ignore[misc]
@@ -243,9 +437,11 @@ def test_does_a_dumped_preset_load_back_equal(name: str, tmp_path: Path) -> None
     bandwidth=st.floats(1e-3, 1e5),
     l1_bytes=st.integers(1, 2**34),
     timing=st.sampled_from(["ideal", "pipelined", "systolic"]),
+    exp_steps=st.none() | st.integers(1, 64),
+    exp_pj=st.none() | st.floats(0, 1e6, exclude_min=True),
     description=st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=50),
 )
-@settings(max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50, deadline=None)
 def test_does_any_legal_machine_survive_the_way_through_yaml(
     tmp_path_factory: pytest.TempPathFactory,
     rows: int,
@@ -253,6 +449,8 @@ def test_does_any_legal_machine_survive_the_way_through_yaml(
     bandwidth: float,
     l1_bytes: int,
     timing: str,
+    exp_steps: int | None,
+    exp_pj: float | None,
     description: str,
 ) -> None:
     arch = load_cached().with_(
@@ -260,6 +458,8 @@ def test_does_any_legal_machine_survive_the_way_through_yaml(
             "mac.rows": rows,
             "mac.depth": depth,
             "mac.timing": timing,
+            "mac.exp_steps": exp_steps,
+            "vec.exp_pj": exp_pj,
             "dram.bandwidth_gb_per_s": bandwidth,
             "l1.capacity_kib": l1_bytes / 1024,
             "description": description,

@@ -36,9 +36,15 @@ def table() -> EnergyTable:
     return load_energy_table_once()
 
 
+@functools.cache
+def load_edge_once() -> Arch:
+    """Load mas_edge once for all examples of a property."""
+    return load_arch("mas_edge")
+
+
 @pytest.fixture(scope="module")
 def edge() -> Arch:
-    return load_arch("mas_edge")
+    return load_edge_once()
 
 
 def per_action(arch: Arch, dtype: Dtype = "fp16", level: Level = "nominal") -> dict[str, float]:
@@ -76,7 +82,7 @@ def test_do_the_band_factors_follow_from_the_measured_bands(table: EnergyTable, 
 
 
 @given(small=st.floats(1, 2**20), factor=st.floats(1.01, 100))
-@settings(deadline=None)
+@settings(derandomize=True, deadline=None)
 def test_does_a_larger_memory_always_cost_more(small: float, factor: float) -> None:
     law = load_energy_table_once().l1_law
     for access in get_args(Access):
@@ -148,6 +154,25 @@ def test_does_every_price_rise_from_low_to_high(edge: Arch) -> None:
     assert high.pj_per_action[2] == pytest.approx(1.38 * 1.663 * 5**0.544)
 
 
+def test_does_the_machines_own_exp_energy_replace_the_row_at_every_level(edge: Arch, table: EnergyTable) -> None:
+    row = table.compute.vec_exp_fp16
+    own = edge.with_(**{"vec.exp_pj": 0.4})
+    for level in get_args(Level):
+        assert per_action(edge, level=level)["vec_exp_ops"] == row.at(level) != 0.4
+        assert per_action(own, level=level) == per_action(edge, level=level) | {"vec_exp_ops": 0.4}
+
+
+@given(exp_pj=st.floats(0, 1e6, exclude_min=True), exps=st.integers(0, 10**9))
+@settings(derandomize=True, deadline=None)
+def test_is_exp_energy_its_count_times_its_own_price(exp_pj: float, exps: int) -> None:
+    arch = load_edge_once().with_(**{"vec.exp_pj": exp_pj})
+    counts = [0] * 12
+    counts[METER_COLUMNS.index("vec_exp_ops")] = exps
+    for level in get_args(Level):
+        breakdown = energy_breakdown(counts, 0, energy_coefficients(arch, "fp16", level))
+        assert breakdown.vec == breakdown.total == exps * exp_pj
+
+
 def test_does_a_sweep_over_l1_change_energy(edge: Arch) -> None:
     sizes = [512, 1024, 2048, 4096, 8192]
     swept = [energy_coefficients(edge.with_(**{"l1.capacity_kib": size}), "fp16") for size in sizes]
@@ -182,6 +207,10 @@ def test_does_each_weakness_have_its_note(edge: Arch) -> None:
     assert "not scaled to 7 nm" in note
     (note,) = energy_coefficients(edge.with_(**{"dram.kind": "LPDDR5"}), "fp16").notes
     assert "low confidence" in note
+    for level in get_args(Level):
+        (note,) = energy_coefficients(edge.with_(**{"vec.exp_pj": 0.25}), "fp16", level).notes
+        assert note.startswith("vec.exp_pj sets the energy of an exp to 0.25 pJ at low, nominal and high alike")
+        assert "mas16_v1: 1.56 pJ" in note
 
 
 def test_is_an_unknown_dram_kind_a_config_error(edge: Arch) -> None:
