@@ -101,7 +101,7 @@ def read_document(path: str | Path) -> Document:
         If the file cannot be read as one YAML mapping at all.
     """
     file = str(path)
-    text = _read_text(path, file)
+    text = read_text(path, file)
     try:
         _refuse_structure(text, file)
         node = yaml.compose(text, Loader=_Loader)
@@ -143,7 +143,7 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], LineMap]:
     return document.data, document.line_of
 
 
-def _read_text(path: str | Path, file: str) -> str:
+def read_text(path: str | Path, file: str) -> str:
     """Read a regular UTF-8 file of bounded size; its size is checked before a byte is read."""
 
     def refuse(rule: str) -> ConfigError:

@@ -166,7 +166,7 @@ WRONG_FIELDS = [
     pytest.param("name: tiny", "name: no", 1, "name", "reads a bare yes", None, id="name no"),
     pytest.param("name: tiny", "name: ''", 1, "name", "must not be empty", None, id="empty name"),
     pytest.param("heads: 4", "heads: 4\ndtype: fp61", 3, "dtype", "must be one of", "fp16", id="misspelt value"),
-    pytest.param("heads: 4", "heads: 4\nmask: causal", 3, "mask", "not supported yet", None, id="mask"),
+    pytest.param("heads: 4", "heads: 4\nmask: casual", 3, "mask", "must be one of", "causal", id="mask"),
     pytest.param("heads: 4", "heads: 4\nkv_heads: 3", 3, "kv_heads", "must divide heads (4)", None, id="kv_heads"),
     pytest.param("heads: 4\n", "", 1, "heads", "required key is missing", None, id="missing key"),
 ]
@@ -266,7 +266,7 @@ def test_does_nearest_suggest_only_what_is_near() -> None:
 def test_are_the_presets_listed_by_kind() -> None:
     assert config.list_presets("arch_configs") == ["davinci_lite", "fusemax_cloud", "mas_edge"]
     assert config.list_presets("energy_tables") == ["energy_16nm"]
-    assert len(config.list_presets("workloads")) == 13
+    assert len(config.list_presets("workloads")) == 37
 
 
 @pytest.mark.parametrize("name", ["mas_edg", "MAS-EDGE", "mas edge"])
