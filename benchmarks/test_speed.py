@@ -12,7 +12,7 @@ from mas_sim._batch import E_CYCLES, EVALUATION_FIELDS, evaluate
 from mas_sim._kernels import CAUSES, REDO_FIELDS, simulate_events
 from mas_sim.arch import Arch, load_arch
 from mas_sim.costs import pack_problem, pack_softmax
-from mas_sim.dataflows import build_schedule, get_dataflow
+from mas_sim.dataflows import DATAFLOWS, build_schedule, get_dataflow
 from mas_sim.dataflows._dispatch import emit, plan_slots
 from mas_sim.dataflows._emission import make_book
 from mas_sim.dataflows._plan import kind_bases
@@ -71,6 +71,22 @@ def test_how_fast_are_build_and_simulation_of_bert_base(benchmark: Any, bert_mas
     assert simulations_per_second >= MIN_SIMULATIONS_PER_SECOND
 
 
+@pytest.mark.benchmark(group="frequent")
+@pytest.mark.parametrize("dataflow", DATAFLOWS)
+def test_how_fast_are_build_and_simulation_of_each_dataflow(benchmark: Any, bert_mas: Case, dataflow: str) -> None:
+    flow = get_dataflow(dataflow)
+    tiling = Tiling(q_tile=128, kv_tile=128, score_buffers=flow.score_buffers[-1], overlap=flow.overlaps[-1])
+    schedule = build_schedule(dataflow, bert_mas.arch, bert_mas.workload, tiling)
+    tilings = np.repeat(schedule.tiling.pack()[None, :], COPIES, axis=0)
+    results = np.zeros((COPIES, EVALUATION_FIELDS), np.int64)
+    arguments = (flow.number, bert_mas.p, flow.softmax(bert_mas.arch), tilings, results)
+    benchmark.pedantic(evaluate, args=arguments, rounds=30, warmup_rounds=3)
+    assert (results[:, E_CYCLES] == simulate(schedule).cycles).all()
+    instructions_per_second = COPIES / fastest_seconds(benchmark) * len(schedule)
+    benchmark.extra_info["instructions_per_second"] = round(instructions_per_second)
+    assert instructions_per_second >= MIN_INSTRUCTIONS_PER_SECOND / 2
+
+
 @pytest.mark.benchmark(group="targeted")
 def test_how_fast_is_the_event_kernel_alone(benchmark: Any, bert_mas: Case) -> None:
     schedule = bert_mas.schedule
@@ -91,15 +107,17 @@ def test_how_fast_is_the_event_kernel_alone(benchmark: Any, bert_mas: Case) -> N
 @pytest.mark.benchmark(group="targeted")
 def test_how_fast_is_emission_alone(benchmark: Any, bert_mas: Case) -> None:
     schedule, p, t = bert_mas.schedule, bert_mas.p, bert_mas.schedule.tiling.pack()
-    kinds = kind_bases(schedule.grid, bert_mas.passes)
+    kinds = kind_bases(bert_mas.number, t, schedule.grid, bert_mas.passes)
     slots, places = plan_slots(bert_mas.number, p, t, int(schedule.grid.row_length.max()))
     code = np.empty_like(schedule.instructions)
-    blank: IntArray = make_book(p, t, kinds, schedule.costs.shape[0], schedule.grid, slots.shape[0], places)
+    blank: IntArray = make_book(
+        bert_mas.number, p, t, kinds, schedule.costs.shape[0], schedule.grid, slots.shape[0], places
+    )
     book = blank.copy()
 
     def run() -> int:
         book[:] = blank
-        return emit(bert_mas.number, code, book, slots.shape[0])
+        return emit(code, book, slots.shape[0])
 
     assert benchmark(run) == len(schedule)
     np.testing.assert_array_equal(code, schedule.instructions)
@@ -135,7 +153,7 @@ def test_how_fast_is_one_long_sequence(benchmark: Any) -> None:
     """One head of 131,072 tokens under `mas`, at the tiling that the search proves best."""
     arch = load_arch("mas_edge")
     workload = load_workload("bert_base").with_(heads=1, kv_heads=1, n_q=131_072, n_kv=131_072)
-    tiling = Tiling(q_tile=8, kv_tile=1_680)
+    tiling = Tiling(q_tile=8, kv_tile=1_680, overlap="none")
     p, passes = pack_problem(arch, workload), pack_softmax(arch)
     results = np.zeros((1, EVALUATION_FIELDS), np.int64)
     arguments = (get_dataflow("mas").number, p, passes, tiling.pack()[None, :], results)

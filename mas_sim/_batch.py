@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from mas_sim._jit import jit, leaf
 from mas_sim._kernels import CAUSES, REDO_FIELDS, simulate_events
-from mas_sim._work import CORE_FIELDS, TALLY_FIELDS, WORK_FIELDS, least_cycles, tiling_work
+from mas_sim._tally import tally_width
+from mas_sim._work import CORE_FIELDS, ROW_FIELDS, WORK_FIELDS, least_cycles, tiling_work
 from mas_sim.costs import (
     P_CORES,
     P_DRAIN,
@@ -23,28 +24,29 @@ from mas_sim.costs import (
     P_SYNC,
     ceil_div,
 )
-from mas_sim.dataflows._dispatch import FLAT, LAYER_WISE, emit, instruction_bound, plan_slots, span
+from mas_sim.dataflows._dispatch import emit, instruction_bound, is_possible, plan_slots, span
 from mas_sim.dataflows._emission import BK_COUNTS, make_book
+from mas_sim.dataflows._numbers import FLAT, LAYER_WISE
 from mas_sim.dataflows._plan import (
-    MAX_GROUP_CLASSES,
     active_core_count,
     core_items,
     cost_table,
     kind_bases,
     make_grid,
 )
-from mas_sim.dataflows._slots import window_tiles
 from mas_sim.meter import add_redone
-from mas_sim.schedule import C_CYCLES, COST_FIELDS, FIELDS, METER_FIELDS, UNITS, IntArray
+from mas_sim.schedule import C_CYCLES, COST_FIELDS, FIELDS, METER_FIELDS, UNITS, Grid, IntArray
 from mas_sim.tiling import (
     TILING_FIELDS,
     TL_BATCH,
+    TL_EXP_ON,
     TL_HEAD,
     TL_IN_PLACE,
     TL_K_BUFFERS,
     TL_K_RESIDENT,
     TL_KV,
     TL_O_BUFFERS,
+    TL_OVERLAP,
     TL_OVERWRITE,
     TL_Q,
     TL_Q_BUFFERS,
@@ -57,10 +59,10 @@ from mas_sim.tiling import (
 FloatArray = npt.NDArray[np.float64]
 
 # Columns of an inner choice (int64 vector): everything of a tiling but its tile sizes. Residency is a share of the
-# tiles. Choices of the same first four columns form a block.
-IN_SPLIT, IN_OVERWRITE, IN_SCORE_BUFFERS, IN_IN_PLACE = 0, 1, 2, 3
-IN_K_SHARE, IN_V_SHARE, IN_Q_BUFFERS, IN_K_BUFFERS, IN_V_BUFFERS, IN_O_BUFFERS = 4, 5, 6, 7, 8, 9
-INNER_FIELDS = 10
+# tiles. Choices of the same first six columns form a block.
+IN_SPLIT, IN_OVERWRITE, IN_SCORE_BUFFERS, IN_IN_PLACE, IN_EXP_ON, IN_OVERLAP = 0, 1, 2, 3, 4, 5
+IN_K_SHARE, IN_V_SHARE, IN_Q_BUFFERS, IN_K_BUFFERS, IN_V_BUFFERS, IN_O_BUFFERS = 6, 7, 8, 9, 10, 11
+INNER_FIELDS = 12
 SHARES = 8
 """Residency is chosen in eighths of a tensor's tiles, rounded up."""
 
@@ -83,6 +85,7 @@ def apply_inner(t: IntArray, inner: IntArray, tiles: int) -> None:
     t[TL_Q_BUFFERS], t[TL_K_BUFFERS], t[TL_V_BUFFERS] = inner[IN_Q_BUFFERS], inner[IN_K_BUFFERS], inner[IN_V_BUFFERS]
     t[TL_SCORE_BUFFERS], t[TL_O_BUFFERS], t[TL_SPLIT] = inner[IN_SCORE_BUFFERS], inner[IN_O_BUFFERS], inner[IN_SPLIT]
     t[TL_IN_PLACE], t[TL_OVERWRITE] = inner[IN_IN_PLACE], inner[IN_OVERWRITE]
+    t[TL_EXP_ON], t[TL_OVERLAP] = inner[IN_EXP_ON], inner[IN_OVERLAP]
 
 
 @leaf
@@ -100,7 +103,9 @@ def splits_differ(p: IntArray, t: IntArray) -> bool:
 
 
 @leaf
-def _fate(dataflow: int, p: IntArray, t: IntArray, choices: IntArray, c: int, tiles: int, differ: bool) -> int:
+def _fate(
+    dataflow: int, p: IntArray, t: IntArray, choices: IntArray, c: int, tiles: int, longest: int, differ: bool
+) -> int:
     """Return where the tiling of the space's inner choice c falls out (`N_*`), or `N_LEGAL`.
 
     A duplicate gives the very schedule of another choice of the space: a share that is the whole already, or more than
@@ -115,20 +120,22 @@ def _fate(dataflow: int, p: IntArray, t: IntArray, choices: IntArray, c: int, ti
             return N_DUPLICATE
         if resident == 0 and tiles == 1 and t[TL_K_BUFFERS + is_v] > choices[0, IN_K_BUFFERS + is_v]:
             return N_DUPLICATE
-    if t[TL_OVERWRITE] and window_tiles(p, t, p[P_NKV]) > tiles:
+    if not is_possible(dataflow, p, t, longest):
         return N_ILLEGAL
-    return N_LEGAL if _fits(dataflow, p, t) else N_OVERFULL
+    return N_LEGAL if _fits(dataflow, p, t, longest) else N_OVERFULL
 
 
 @leaf
-def _fits(dataflow: int, p: IntArray, t: IntArray) -> bool:
-    """Whether a tiling's buffers fit L1."""
-    size = span(dataflow, p, t, p[P_NKV]) * (active_core_count(p, t) if p[P_L1_SHARED] else 1)
+def _fits(dataflow: int, p: IntArray, t: IntArray, longest: int) -> bool:
+    """Whether a tiling's buffers fit L1; the longest row has `longest` columns."""
+    size = span(dataflow, p, t, longest) * (active_core_count(p, t) if p[P_L1_SHARED] else 1)
     return bool(size <= p[P_L1_BYTES])
 
 
 @leaf
-def _leaves_room(dataflow: int, p: IntArray, t: IntArray, inner: IntArray, tiles: int, steps: IntArray) -> bool:
+def _leaves_room(
+    dataflow: int, p: IntArray, t: IntArray, inner: IntArray, tiles: int, longest: int, steps: IntArray
+) -> bool:
     """Whether L1 has room to buffer a tensor more deeply, or to keep more of K or V, as the space's next choice would.
 
     `steps`, int64[2, n], holds the space's shares and its depths, each in rising order and padded with its last value.
@@ -141,7 +148,7 @@ def _leaves_room(dataflow: int, p: IntArray, t: IntArray, inner: IntArray, tiles
         t[column] = _next(steps[1], was)
         if t[column] > was and not room:
             useless = tiles == 1 and column in (TL_K_BUFFERS, TL_V_BUFFERS) and t[column - 3] == 0
-            room = not useless and _fits(dataflow, p, t)
+            room = not useless and _fits(dataflow, p, t, longest)
         t[column] = was
     for is_v in range(2):
         column, share = TL_K_RESIDENT + is_v, inner[IN_K_SHARE + is_v]
@@ -150,7 +157,7 @@ def _leaves_room(dataflow: int, p: IntArray, t: IntArray, inner: IntArray, tiles
             share = _next(steps[0], share)
             t[column] = ceil_div(tiles * share, SHARES)
         if t[column] > was and not room:
-            room = _fits(dataflow, p, t)
+            room = _fits(dataflow, p, t, longest)
         t[column] = was
     return room
 
@@ -173,6 +180,13 @@ def _value(objective: int, cycles: int, energy: float) -> float:
 
 
 @jit
+def _scratch(grid: Grid) -> tuple[IntArray, IntArray]:
+    """Make the scratch arrays of `tiling_work`."""
+    tally = np.zeros((grid.class_heads.shape[0] + 1, tally_width(grid)), np.int64)
+    return tally, np.zeros(ROW_FIELDS, np.int64)
+
+
+@jit
 def _scan_outer(
     dataflow: int, p: IntArray, passes: IntArray, t: IntArray, inner: IntArray, blocks: IntArray, max_instructions: int,
     steps: IntArray, pj: FloatArray, leakage_pj: float, objective: int, limit: float, index0: int, found: int,
@@ -184,31 +198,35 @@ def _scan_outer(
         counts[N_TOO_LONG] += inner.shape[0]
         return found
     grid = make_grid(p, t, False)
+    longest = grid.row_length.max()
     work, cores = np.zeros(WORK_FIELDS, np.int64), np.zeros((p[P_CORES], CORE_FIELDS), np.int64)
-    tally = np.zeros((MAX_GROUP_CLASSES, TALLY_FIELDS), np.int64)
-    kinds = kind_bases(grid, passes)
-    costs = np.zeros((0, COST_FIELDS), np.int64)
+    tally, times = _scratch(grid)
+    kinds, costs = np.zeros(0, np.int64), np.zeros((0, COST_FIELDS), np.int64)
     differ = splits_differ(p, t)
-    summed, dynamic = -1, 0.0
+    priced, summed, dynamic = -1, -1, 0.0
     for block in range(blocks.shape[0] - 1):
-        first = _first_of_block(dataflow, p, t, inner, blocks[block], blocks[block + 1], tiles, differ, steps, counts)
-        for c in range(first, blocks[block + 1]):
+        begin, end = blocks[block], blocks[block + 1]
+        first = _first_of_block(dataflow, p, t, inner, begin, end, tiles, longest, differ, steps, counts)
+        for c in range(first, end):
             apply_inner(t, inner[c], tiles)
-            fate = _fate(dataflow, p, t, inner, c, tiles, differ)
-            if fate == N_LEGAL and steps.shape[1] > 0 and _leaves_room(dataflow, p, t, inner[c], tiles, steps):
+            fate = _fate(dataflow, p, t, inner, c, tiles, longest, differ)
+            if fate == N_LEGAL and steps.shape[1] > 0 and _leaves_room(dataflow, p, t, inner[c], tiles, longest, steps):
                 fate = N_ROOM_LEFT
             counts[fate] += 1
             if fate != N_LEGAL:
                 continue
-            what = ((inner[c, IN_SPLIT] * 4 + t[TL_OVERWRITE]) * 16 + inner[c, IN_K_SHARE]) * 16 + inner[c, IN_V_SHARE]
+            kind = (t[TL_OVERWRITE] * 2 + t[TL_EXP_ON]) * 4 + t[TL_OVERLAP]
+            what = ((kind * 2 + inner[c, IN_SPLIT]) * 16 + inner[c, IN_K_SHARE]) * 16 + inner[c, IN_V_SHARE]
             if what != summed:
-                if costs.shape[0] == 0 or t[TL_OVERWRITE]:
-                    costs = cost_table(p, t, passes, grid, kinds, dataflow == LAYER_WISE)
-                tiling_work(dataflow, p, t, grid, kinds, costs, tally, cores, work)
+                if kind != priced:
+                    kinds = kind_bases(dataflow, t, grid, passes)
+                    costs = cost_table(dataflow, p, t, passes, grid, kinds)
+                    priced = kind
+                tiling_work(dataflow, p, t, grid, kinds, costs, tally, cores, work, times)
                 summed, dynamic = what, 0.0
                 for column in range(METER_FIELDS):
                     dynamic += pj[column] * work[column]
-            cycles = least_cycles(dataflow, p, t, cores, work)
+            cycles = least_cycles(dataflow, p, t, grid, cores, work)
             value = _value(objective, cycles, dynamic + leakage_pj * cycles)
             if value <= limit:
                 out_index[found], out_value[found] = index0 + c, value
@@ -218,8 +236,8 @@ def _scan_outer(
 
 @leaf
 def _first_of_block(
-    dataflow: int, p: IntArray, t: IntArray, inner: IntArray, begin: int, end: int, tiles: int, differ: bool,
-    steps: IntArray, counts: IntArray,
+    dataflow: int, p: IntArray, t: IntArray, inner: IntArray, begin: int, end: int, tiles: int, longest: int,
+    differ: bool, steps: IntArray, counts: IntArray,
 ) -> int:  # fmt: skip
     """Return the first choice of a block that must be looked at by itself, and count those before it.
 
@@ -227,12 +245,12 @@ def _first_of_block(
     that all the others leave room.
     """
     apply_inner(t, inner[begin], tiles)
-    fate = _fate(dataflow, p, t, inner, begin, tiles, differ)
+    fate = _fate(dataflow, p, t, inner, begin, tiles, longest, differ)
     if fate in (N_OVERFULL, N_ILLEGAL) or (fate == N_DUPLICATE and not _own_schedule(dataflow, inner[begin], differ)):
         counts[fate] += end - begin
         return end
     apply_inner(t, inner[end - 1], tiles)
-    if steps.shape[1] > 0 and _fate(dataflow, p, t, inner, end - 1, tiles, differ) == N_LEGAL:
+    if steps.shape[1] > 0 and _fate(dataflow, p, t, inner, end - 1, tiles, longest, differ) == N_LEGAL:
         counts[N_ROOM_LEFT] += end - 1 - begin
         return end - 1
     return begin
@@ -309,21 +327,22 @@ def evaluate(dataflow: int, p: IntArray, passes: IntArray, tilings: IntArray, re
     for row in range(tilings.shape[0]):
         t = tilings[row]
         grid = make_grid(p, t, True)
-        kinds = kind_bases(grid, passes)
-        costs = cost_table(p, t, passes, grid, kinds, dataflow == LAYER_WISE)
+        kinds = kind_bases(dataflow, t, grid, passes)
+        costs = cost_table(dataflow, p, t, passes, grid, kinds)
         slots, places = plan_slots(dataflow, p, t, grid.row_length.max())
         room = instruction_bound(dataflow, p, t, passes.shape[0])
         if room > code.shape[0]:
             code = np.empty((room, FIELDS), np.int32)
             following, start, end = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.int64)
-        book = make_book(p, t, kinds, costs.shape[0], grid, slots.shape[0], places)
-        n = emit(dataflow, code, book, slots.shape[0])
+        book = make_book(dataflow, p, t, kinds, costs.shape[0], grid, slots.shape[0], places)
+        n = emit(code, book, slots.shape[0])
         cycles = costs[:, C_CYCLES].copy()
         redo = np.empty((n if t[TL_OVERWRITE] else 0, REDO_FIELDS), np.int64)
         results[row, E_CYCLES] = simulate_events(
             code, n, cycles, p[P_CORES], timing, following, start, end, busy, stalls, redo
         )
-        results[row, E_L1_BYTES] = span(dataflow, p, t, p[P_NKV]) * (active_core_count(p, t) if p[P_L1_SHARED] else 1)
+        active = active_core_count(p, t) if p[P_L1_SHARED] else 1
+        results[row, E_L1_BYTES] = span(dataflow, p, t, grid.row_length.max()) * active
         results[row, E_METER:] = 0
         _meter_into(results[row], book, costs)
         if t[TL_OVERWRITE]:

@@ -1,25 +1,14 @@
-"""What one instruction costs: every formula of the machine model stands here, once.
+"""The formulas of the machine model: cycles of the array, the vector unit and the channel, L0 traffic, softmax passes.
 
-The functions work on plain integers, so that compiled code and tests use the very same ones. `pack_problem` turns an
-arch and a workload into the integer vector they read; `cost_table` fills the table of instruction kinds of one tiling.
+They work on plain integers, so that compiled code and tests use the very same ones. `pack_problem` turns an arch and a
+workload into the integer vector they read. What a whole instruction costs is put together in `kind_costs`.
 """
 
 import numpy as np
 
 from mas_sim._jit import leaf
 from mas_sim.arch import Arch
-from mas_sim.schedule import (
-    C_CYCLES,
-    C_DRAM_READ,
-    C_DRAM_WRITE,
-    C_L0_READ,
-    C_L0_WRITE,
-    C_L1_READ,
-    C_L1_WRITE,
-    C_MACS,
-    C_VEC_MAX,
-    IntArray,
-)
+from mas_sim.schedule import IntArray
 from mas_sim.workload import Workload
 
 # Columns of a packed problem (int64 vector).
@@ -29,24 +18,44 @@ P_ISSUE, P_SYNC, P_LATENCY, P_SETUP, P_BW_NUM, P_BW_DEN = 10, 11, 12, 13, 14, 15
 P_OPERAND_BYTES, P_ACC_BYTES, P_L1_BYTES, P_L1_SHARED, P_PATH, P_PATH_BYTES = 16, 17, 18, 19, 20, 21
 P_BATCH, P_HEADS, P_KV_HEADS, P_NQ, P_NKV, P_E, P_F, P_ELEMENT, P_ACC_ELEMENT = 22, 23, 24, 25, 26, 27, 28, 29, 30
 P_PREEMPTS, P_DRAIN, P_LOSES_PRODUCT = 31, 32, 33
-PROBLEM_FIELDS = 34
+P_BACK, P_AHEAD = 34, 35  # the mask: keys that far behind and ahead of a query count
+P_EXP_STEPS = 36  # array steps of exp on the MAC array, 0 if it cannot
+P_LC_MASK, P_LC_MAX, P_LC_ADD, P_LC_MUL, P_LC_DIV = 37, 38, 39, 40, 41  # lane-cycles of one element
+P_RECIPROCAL = 42  # 1 if rows are normalised by a reciprocal and multiplications
+PROBLEM_FIELDS = 43
 
 TIMINGS = ("ideal", "pipelined", "systolic")
 STATIONARIES = ("output", "weight", "input")
 PATHS = ("l1", "direct", "dram")
 
-# Columns of the softmax pass table: one row a pass through the vector unit.
-S_LANE_CYCLES, S_REDUCTIONS, S_WRITES, S_READS_C, S_OPS = 0, 1, 2, 3, 4  # S_OPS: max, add, mul, exp, div per element
-PASS_FIELDS = 9
+# Columns of a softmax pass table, one row a pass through the vector unit: work on each element, then on each row.
+# S_OPS, S_ROW_OPS: max, add, mul, exp, div.
+S_LANE_CYCLES, S_REDUCTIONS, S_WRITES, S_READS_C, S_OPS = 0, 1, 2, 3, 4
+S_ROW_CYCLES, S_ROW_OPS = 9, 10
+S_ROWS_ONLY = 15  # the pass does not read the scores, only what the MAC array has reduced
+PASS_FIELDS = 16
 
-# softmax step -> (key of the lane-cycle table, metered operation, is a row reduction)
+# How softmax is cut into passes: over whole rows; over one kv tile at a time, so that a pass ends where the whole row's
+# maximum or sum is needed; online, over one kv tile, division left out. Then those of online softmax whose exp runs on
+# the MAC array.
+FORM_ROWS, FORM_TILES, FORM_ONLINE = 0, 1, 2
+
+# softmax step -> (key of the lane-cycle table, metered operation, is a row reduction, is one operation a row)
 SOFTMAX_STEPS = {
-    "scale": ("multiply", 2, False),
-    "max": ("max", 0, True),
-    "subtract": ("subtract", 1, False),
-    "exp": ("exp", 3, False),
-    "sum": ("add", 1, True),
-    "divide": ("divide", 4, False),
+    "scale": ("multiply", 2, False, False),
+    "max": ("max", 0, True, False),
+    "subtract": ("subtract", 1, False, False),
+    "exp": ("exp", 3, False, False),
+    "sum": ("add", 1, True, False),
+    "divide": ("divide", 4, False, False),
+    "reciprocal": ("divide", 4, False, True),
+    "multiply": ("multiply", 2, False, False),
+}
+NORMALIZING = ("divide", "reciprocal", "multiply")
+# What online softmax does once a row beside a step: the running maximum and the correction, the running sum.
+ONLINE_ROW_STEPS = {
+    "max": (("max", 0), ("subtract", 1), ("exp", 3)),
+    "sum": (("multiply", 2), ("add", 1)),
 }
 
 
@@ -73,30 +82,73 @@ def pack_problem(arch: Arch, workload: Workload) -> IntArray:
         *(workload.batch, workload.heads, workload.kv_heads, workload.n_q, workload.n_kv),
         *(workload.head_dim_qk, workload.head_dim_v, workload.bytes_per_element, workload.accumulator_bytes),
     ]
-    stop = arch.preemption
+    stop, lane_cycles = arch.preemption, arch.vec.op_lane_cycles
     preemption = [int(stop.supported), stop.drain_cycles, int(stop.lost_granularity == "matmul")]
-    return np.array(machine + shape + preemption, dtype=np.int64)
+    rest = [
+        *(*workload.band, mac.exp_steps or 0),
+        *(lane_cycles.mask, lane_cycles.max, lane_cycles.add, lane_cycles.multiply, lane_cycles.divide),
+        int(vec.normalize == "reciprocal"),
+    ]
+    return np.array(machine + shape + preemption + rest, dtype=np.int64)
 
 
-def pack_softmax(arch: Arch) -> IntArray:
-    """Return the softmax passes of an arch as int64[passes, PASS_FIELDS]: lane-cycles, reductions, writes, operations.
+def softmax_passes(arch: Arch, form: int) -> tuple[tuple[str, ...], ...]:
+    """Return the steps of each pass of softmax in one of its forms.
+
+    `FORM_ROWS`: as the arch says. `FORM_TILES`: cut behind `max` and behind `sum`, for what follows needs those of the
+    whole row. `FORM_ONLINE`: without the steps that normalise, which one `normalize` over the output replaces.
+    """
+    passes: tuple[tuple[str, ...], ...] = arch.vec.softmax_passes
+    if form == FORM_ROWS:
+        return passes
+    if form == FORM_ONLINE:
+        kept = (tuple(step for step in steps if step not in NORMALIZING) for steps in passes)
+        return tuple(steps for steps in kept if steps)
+    cut: list[tuple[str, ...]] = []
+    for steps in passes:
+        part: tuple[str, ...] = ()
+        for step in steps:
+            part = (*part, step)
+            if step in ("max", "sum"):
+                cut.append(part)
+                part = ()
+        cut += [part] if part else []
+    return tuple(cut)
+
+
+def pack_softmax(arch: Arch, form: int = FORM_ROWS) -> IntArray:
+    """Return the softmax passes of an arch as int64[passes, PASS_FIELDS]; columns are the `S_*` constants.
 
     A pass reads its elements once; it writes them once unless all its steps are row reductions (max, sum). Passes up to
-    the first one that writes read C itself (`S_READS_C`).
+    the first one that writes read C itself (`S_READS_C`). The table of `FORM_ONLINE` has one more row, the last: the
+    only pass where exp runs on the MAC array, which updates the running maximum from the tile's.
     """
     lane_cycles = arch.vec.op_lane_cycles.model_dump()
-    table = np.zeros((len(arch.vec.softmax_passes), PASS_FIELDS), dtype=np.int64)
+    passes = softmax_passes(arch, form)
+    table = np.zeros((len(passes) + (form == FORM_ONLINE), PASS_FIELDS), dtype=np.int64)
     reads_c = 1
-    for row, steps in zip(table, arch.vec.softmax_passes, strict=True):
+    for row, steps in zip(table, passes, strict=False):
         row[S_READS_C] = reads_c
         for step in steps:
-            key, op, is_reduction = SOFTMAX_STEPS[step]
-            row[S_LANE_CYCLES] += lane_cycles[key]
+            key, op, is_reduction, per_row = SOFTMAX_STEPS[step]
+            row[S_ROW_CYCLES if per_row else S_LANE_CYCLES] += lane_cycles[key]
+            row[(S_ROW_OPS if per_row else S_OPS) + op] += 1
             row[S_REDUCTIONS] += int(is_reduction)
-            row[S_WRITES] |= int(not is_reduction)
-            row[S_OPS + op] += 1
+            row[S_WRITES] |= int(not is_reduction and not per_row)
+            if form == FORM_ONLINE:
+                _add_row_steps(row, step, lane_cycles)
         reads_c = int(reads_c and not row[S_WRITES])
+    if form == FORM_ONLINE:
+        _add_row_steps(table[-1], "max", lane_cycles)
+        table[-1, S_ROWS_ONLY] = 1
     return table
+
+
+def _add_row_steps(row: IntArray, step: str, lane_cycles: dict[str, int]) -> None:
+    """Add what online softmax does once a row beside a step."""
+    for key, op in ONLINE_ROW_STEPS.get(step, ()):
+        row[S_ROW_CYCLES] += lane_cycles[key]
+        row[S_ROW_OPS + op] += 1
 
 
 @leaf
@@ -182,109 +234,3 @@ def vec_cycles(elements: int, lanes: int, lane_cycles: int, reductions: int, red
     Row reductions are pipelined over the rows of an instruction, so each adds its latency once.
     """
     return ceil_div(elements, lanes) * lane_cycles + reductions * reduction_cycles
-
-
-@leaf
-def cost_of_dma(cost: IntArray, size_bytes: int, is_load: bool, p: IntArray) -> None:
-    """Fill `cost`, int64[COST_FIELDS], for a transfer of `size_bytes` between DRAM and L1."""
-    cost[C_CYCLES] = dma_channel_cycles(size_bytes, p[P_SETUP], p[P_BW_NUM], p[P_BW_DEN])
-    if is_load:
-        cost[C_DRAM_READ] = size_bytes
-        cost[C_L1_WRITE] = size_bytes
-    else:
-        cost[C_L1_READ] = size_bytes
-        cost[C_DRAM_WRITE] = size_bytes
-
-
-@leaf
-def _charge_path(cost: IntArray, path: int, size_bytes: int, is_read: bool) -> None:
-    """Charge C or P bytes between MAC and VEC to the level they cross: L1, none (`direct`) or DRAM."""
-    if path == 0:
-        cost[C_L1_READ if is_read else C_L1_WRITE] += size_bytes
-    elif path == 2:
-        cost[C_DRAM_READ if is_read else C_DRAM_WRITE] += size_bytes
-
-
-@leaf
-def cost_of_matmul(
-    cost: IntArray, m: int, k: int, n: int, heads: int, is_pv: bool, variant: int, path: int, p: IntArray
-) -> None:
-    """Fill `cost`, int64[COST_FIELDS], for `heads` products C[m, n] = A[m, k] B[k, n] issued as one instruction.
-
-    Parameters
-    ----------
-    is_pv
-        False for C = Q K^T (writes C over the MAC-VEC path), True for O = P V (reads P over it).
-    variant
-        Of O = P V, `first + 2 * last + 4 * spilled`. Partial sums stay in the L0 accumulators, and O is written to
-        L1 by the last product, unless they do not fit there (`spilled`): then each product writes them to L1, and
-        each but the first reads them back into L0 first, in the accumulator's data type.
-    path
-        0 L1, 1 direct, 2 DRAM: where C and P cross between MAC and VEC.
-
-    Notes
-    -----
-    Bytes between L1 and L0, per head: `m k ceil(n/n0) + k n ceil(m/m0)` elements for the best L0 tile (`l0_repeats`).
-    Bytes between L0 and the array: `m k ceil(n/cols) + k n ceil(m/rows)` elements. Cycles: the array's, but never
-    fewer than the L1 bytes over the MAC port's bandwidth, nor than the path's bytes over the path's. Source:
-    docs/design.md.
-    """
-    rows, cols, element, acc = p[P_ROWS], p[P_COLS], p[P_ELEMENT], p[P_ACC_ELEMENT]
-    array = mac_array_cycles(m, k, n, heads, rows, cols, p[P_DEPTH], p[P_TIMING], p[P_STATIONARY])
-    repeats_n, repeats_m = l0_repeats(m, n, k, rows, cols, p[P_DEPTH], element, acc, p[P_OPERAND_BYTES], p[P_ACC_BYTES])
-    a_bytes = heads * m * k * repeats_n * element
-    b_bytes = heads * k * n * repeats_m * element
-    out = heads * m * n
-    accumulates = is_pv and variant & 1 == 0
-    cost[C_L1_READ] += b_bytes
-    path_bytes = 0
-    if is_pv:
-        path_bytes = a_bytes
-        _charge_path(cost, path, a_bytes, True)
-        if variant & 4:
-            cost[C_L1_READ] += out * acc if accumulates else 0
-            cost[C_L1_WRITE] += out * (element if variant & 2 else acc)
-        elif variant & 2:
-            cost[C_L1_WRITE] += out * element
-    else:
-        cost[C_L1_READ] += a_bytes
-        path_bytes = out * element
-        _charge_path(cost, path, path_bytes, False)
-    l1_bytes = cost[C_L1_READ] + cost[C_L1_WRITE]
-    cycles = max(array, ceil_div(l1_bytes, p[P_MAC_PORT]))
-    if path != 0:
-        cycles = max(cycles, ceil_div(path_bytes, p[P_PATH_BYTES]))
-    cost[C_CYCLES] = p[P_ISSUE] + cycles
-    operand_reads = heads * (m * k * ceil_div(n, cols) + k * n * ceil_div(m, rows)) * element
-    cost[C_L0_READ] = operand_reads + (out * acc if accumulates else 0) + (out * acc if not is_pv or variant & 6 else 0)
-    refilled = out * acc if accumulates and variant & 4 else 0
-    cost[C_L0_WRITE] = a_bytes + b_bytes + out * acc + refilled
-    cost[C_MACS] = heads * m * k * n
-
-
-@leaf
-def cost_of_softmax(
-    cost: IntArray, rows: int, columns: int, index: int, passes: IntArray, path: int, p: IntArray
-) -> None:
-    """Fill `cost`, int64[COST_FIELDS], for softmax pass `index` over `rows x columns` scores.
-
-    Cycles: `vec_cycles`, but never fewer than the bytes read and written over the VEC port's bandwidth. Passes that
-    read C, and the last one, which writes P, do so over the MAC-VEC path. Row maxima and sums stay beside the
-    lanes and are not metered.
-    """
-    row = passes[index]
-    elements = rows * columns
-    size = elements * p[P_ELEMENT]
-    crosses_in = row[S_READS_C] > 0
-    crosses_out = index == passes.shape[0] - 1 and row[S_WRITES] > 0
-    _charge_path(cost, path if crosses_in else 0, size, True)
-    if row[S_WRITES]:
-        _charge_path(cost, path if crosses_out else 0, size, False)
-    l1_bytes = cost[C_L1_READ] + cost[C_L1_WRITE]
-    cycles = vec_cycles(elements, p[P_LANES], row[S_LANE_CYCLES], row[S_REDUCTIONS], p[P_REDUCE])
-    cycles = max(cycles, ceil_div(l1_bytes, p[P_VEC_PORT]))
-    if path != 0 and (crosses_in or crosses_out):
-        cycles = max(cycles, ceil_div(size * (int(crosses_in) + int(crosses_out)), p[P_PATH_BYTES]))
-    cost[C_CYCLES] = p[P_ISSUE] + cycles
-    for op in range(5):
-        cost[C_VEC_MAX + op] = elements * row[S_OPS + op]

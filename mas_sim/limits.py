@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mas_sim.arch import Arch
-from mas_sim.dataflows import DATAFLOWS, Footprint, footprint
+from mas_sim.costs import pack_problem
+from mas_sim.dataflows import DATAFLOWS, footprint, legal_tiling
+from mas_sim.dataflows._dispatch import span
 from mas_sim.errors import MasSimError
 from mas_sim.tiling import Tiling
 from mas_sim.workload import Dtype, Workload
@@ -58,9 +60,12 @@ class SequenceLimit:
 
 
 def smallest_tiling(dataflow: str) -> Tiling:
-    """Return the tiling that needs the fewest bytes: tiles of one row and column, nothing resident, single buffers."""
-    ring = DATAFLOWS[dataflow].score_buffers[0]
-    return Tiling(1, 1, 1, 1, 0, 0, 1, 1, 1, ring, 1, "items")
+    """Return the tiling that needs the fewest bytes: tiles of one row and column, nothing resident, single buffers.
+
+    In sequence, where a dataflow has the choice: what overlaps needs more buffers.
+    """
+    flow = DATAFLOWS[dataflow]
+    return Tiling(1, 1, 1, 1, 0, 0, 1, 1, 1, flow.score_buffers[0], 1, "items", overlap="none")
 
 
 def sequence_limit(
@@ -88,18 +93,23 @@ def sequence_limit(
     machine = arch.with_(cores=cores)
     tiling = smallest_tiling(dataflow)
 
-    def need(tokens: int) -> Footprint:
+    def workload(tokens: int) -> Workload:
         # The rows of one tile count, not how many tiles there are: one for each core is enough.
-        workload = Workload(
-            name="limit", heads=1, n_q=cores, n_kv=tokens, head_dim_qk=head_dim, head_dim_v=head_dim, dtype=dtype
-        )
-        return footprint(dataflow, machine, workload, tiling)
+        dims = {"head_dim_qk": head_dim, "head_dim_v": head_dim}
+        return Workload(name="limit", heads=1, n_q=cores, n_kv=tokens, dtype=dtype, **dims)
+
+    def fits_l1(tokens: int) -> bool:
+        # By the closed form: a footprint lays out every buffer, and there may be one for each token.
+        problem = workload(tokens)
+        packed = legal_tiling(dataflow, machine, problem, tiling).pack()
+        core_bytes = span(DATAFLOWS[dataflow].number, pack_problem(machine, problem), packed, tokens)
+        return int(core_bytes) * (cores if machine.l1.shared else 1) <= machine.l1.capacity_bytes
 
     fits, over = 0, MAX_SEQUENCE + 1
     while over - fits > 1:
         middle = (fits + over) // 2
-        fits, over = (fits, middle) if need(middle).over_bytes else (middle, over)
-    at = need(max(1, fits))
+        fits, over = (middle, over) if fits_l1(middle) else (fits, middle)
+    at = footprint(dataflow, machine, workload(max(1, fits)), tiling)
     power = 1 << (fits.bit_length() - 1) if fits else 0
     return SequenceLimit(dataflow, cores, fits, power, at.total_bytes, at.capacity_bytes, at.by_tensor)
 

@@ -31,14 +31,22 @@ UNIT_NAMES = ("MAC", "VEC", "LOAD", "STORE")
 OP_LOAD_Q, OP_LOAD_K, OP_LOAD_V, OP_LOAD_C, OP_LOAD_P = 0, 1, 2, 3, 4
 OP_QK, OP_PV, OP_SOFTMAX = 5, 6, 7
 OP_STORE_C, OP_STORE_P, OP_STORE_O = 8, 9, 10
-OP_NAMES = ("load_q", "load_k", "load_v", "load_c", "load_p", "qk", "pv", "softmax", "store_c", "store_p", "store_o")
+OP_MASK = 11  # VEC: the scores of one partially kept kv tile that do not count become -inf
+OP_TILE_SOFTMAX = 12  # VEC: one pass of full-row softmax over one kv tile
+OP_ONLINE = 13  # VEC: one pass of online softmax over one kv tile
+OP_RESCALE, OP_ADD, OP_NORMALIZE = 14, 15, 16  # VEC: O times the correction; O plus a partial O; O over the row sum
+OP_EXP = 17  # MAC: P = exp(C - row maximum) of one kv tile, in the array's own positions
+OP_NAMES = (
+    "load_q", "load_k", "load_v", "load_c", "load_p", "qk", "pv", "softmax", "store_c", "store_p", "store_o",
+    "mask", "tile_softmax", "online", "rescale", "add", "normalize", "exp",
+)  # fmt: skip
 
 # --- fields of an instruction (columns of the matrix) -------------------------------------------------------------
 F_OP, F_QUEUE, F_KIND = 0, 1, 2
 F_DST, F_SRC0, F_SRC1 = 3, 4, 5  # L1 slots, -1 for none
 F_GROUP, F_ROW, F_TILE = 6, 7, 8  # the work item (group of heads, row block) and the kv tile (or the softmax pass)
 F_STEP = 9  # place of the kv tile in the row block's list
-F_FLAGS = 10  # bit 0: first of its accumulation, bit 1: last
+F_FLAGS = 10  # bit 0: first of its accumulation, bit 1: last; from bit 2 on the pass of OP_TILE_SOFTMAX and OP_ONLINE
 F_DEP0 = 11  # dependencies: 2 * index + (1 if it only waits for a buffer to be free), -1 for none
 MAX_DEPS = 5
 # Proactive overwrite, -1 elsewhere. Of a product that reads tiles which a softmax may overwrite: that softmax's first
@@ -46,12 +54,13 @@ MAX_DEPS = 5
 # pass: the first and the last of those products.
 F_OVER, F_RELOAD, F_ALT = 16, 17, 18
 F_FIRST_VICTIM, F_LAST_VICTIM = 16, 17
+F_SRC2 = 18  # of OP_ONLINE: the slot of the row's statistics before this kv tile, -1 before the first
 FIELDS = 19
-FLAG_FIRST, FLAG_LAST = 1, 2
+FLAG_FIRST, FLAG_LAST, FLAG_PASS = 1, 2, 4  # FLAG_PASS * pass
 
 # --- tensors a slot can hold --------------------------------------------------------------------------------------
-T_Q, T_K, T_V, T_S, T_O, T_STATS, T_TILE = 0, 1, 2, 3, 4, 5, 6
-TENSOR_NAMES = ("Q", "K", "V", "C/P rows", "O", "stats", "C/P tile")
+T_Q, T_K, T_V, T_S, T_O, T_STATS, T_TILE, T_PART = 0, 1, 2, 3, 4, 5, 6, 7
+TENSOR_NAMES = ("Q", "K", "V", "C/P rows", "O", "stats", "C/P tile", "partial O")
 
 # --- columns of the slot table ------------------------------------------------------------------------------------
 SLOT_TENSOR, SLOT_OFFSET, SLOT_BYTES = 0, 1, 2
@@ -63,6 +72,18 @@ C_DRAM_READ, C_DRAM_WRITE, C_L1_READ, C_L1_WRITE, C_L0_READ, C_L0_WRITE = 1, 2, 
 C_MACS, C_VEC_MAX, C_VEC_ADD, C_VEC_MUL, C_VEC_EXP, C_VEC_DIV = 7, 8, 9, 10, 11, 12
 COST_FIELDS = 13
 METER_FIELDS = 12
+
+# --- columns of the row shapes ------------------------------------------------------------------------------------
+# Columns of a row of that shape; its kv tiles; whether one of them is the ragged last tile; those that the mask keeps
+# in part, but for the ragged one; whether that is; whether the row block is the ragged last one.
+R_LENGTH, R_TILES, R_RAGGED_KV, R_PARTIAL, R_PARTIAL_RAGGED, R_RAGGED_ROW = 0, 1, 2, 3, 4, 5
+ROW_SHAPE_FIELDS = 6
+
+# --- columns of the packs: what one class of groups stacks on the rows of the MAC array -----------------------------
+# Batches; query heads that share the group's first K/V head, if not all of its heads; K/V heads with all their query
+# heads; query heads of the last K/V head, if not all.
+PACK_BATCHES, PACK_LEAD, PACK_WHOLE, PACK_TAIL = 0, 1, 2, 3
+PACK_FIELDS = 4
 
 
 class Grid(NamedTuple):
@@ -80,12 +101,17 @@ class Grid(NamedTuple):
         Groups of one class have the same shape, and so the same costs.
     class_heads, class_kv : int64[classes]
         (batch, head) pairs and (batch, kv head) pairs in a group of this class.
+    class_packs : int64[classes, PACK_FIELDS]
+        How its heads share K/V heads: query heads of one K/V head are stacked on the rows of the MAC array.
     row_ptr : int64[row_blocks + 1], row_tiles : int64[pairs]
-        Row block i visits kv tiles `row_tiles[row_ptr[i]:row_ptr[i + 1]]`, in this order.
+        Row block i visits kv tiles `row_tiles[row_ptr[i]:row_ptr[i + 1]]`, in this order: those that hold any score
+        that the mask keeps.
+    row_span : int64[row_blocks, 2]
+        The same as a range `[first, last + 1)`: what a mask keeps of a row is one range of keys.
     row_length : int64[row_blocks]
         Columns of a row of that block: the widths of its kv tiles added up.
-    row_class : int64[row_blocks], class_length : int64[row classes]
-        Row blocks of equal `row_length` share a class.
+    row_class : int64[row_blocks], row_shapes : int64[row classes, ROW_SHAPE_FIELDS]
+        Row blocks of one class have the same shape, and so the same costs.
     """
 
     group_batches: IntArray
@@ -98,11 +124,13 @@ class Grid(NamedTuple):
     group_class: IntArray
     class_heads: IntArray
     class_kv: IntArray
+    class_packs: IntArray
     row_ptr: IntArray
     row_tiles: IntArray
+    row_span: IntArray
     row_length: IntArray
     row_class: IntArray
-    class_length: IntArray
+    row_shapes: IntArray
 
 
 @dataclass(frozen=True)

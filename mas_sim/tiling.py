@@ -19,11 +19,20 @@ CORE_SPLITS = ("groups", "items")
 TL_BATCH, TL_HEAD, TL_Q, TL_KV = 0, 1, 2, 3
 TL_K_RESIDENT, TL_V_RESIDENT = 4, 5
 TL_Q_BUFFERS, TL_K_BUFFERS, TL_V_BUFFERS, TL_SCORE_BUFFERS, TL_O_BUFFERS = 6, 7, 8, 9, 10
-TL_SPLIT, TL_IN_PLACE, TL_OVERWRITE = 11, 12, 13
-TILING_FIELDS = 14
+TL_SPLIT, TL_IN_PLACE, TL_OVERWRITE, TL_EXP_ON, TL_OVERLAP = 11, 12, 13, 14, 15
+TILING_FIELDS = 16
 
 OVERWRITES = ("none", "v", "k")
 """What a softmax may take the place of; `auto` stands for the first of these that fits L1."""
+
+EXP_ON = ("vec", "mac")
+"""The unit that computes exp; only `fusemax` can give it to the MAC array."""
+
+OVERLAPS = ("none", "ping_pong", "pipelined")
+"""How `flash` and `fusemax` overlap MAC and VEC work; `auto` stands for a dataflow's first legal choice."""
+
+GRANULARITIES = ("M", "B", "H", "R")
+"""What FLAT fuses at once: all batches (multi-batch), a batch with all its heads, heads with all rows, or rows."""
 
 MAX_BUFFERS = 4
 
@@ -55,6 +64,12 @@ class Tiling:
         `mas` only: where that one more row block comes from. `none`: it has bytes of its own. `v`, `k`: softmax
         writes P over the last tiles of V (K), which are then loaded again into the place that C leaves. `auto`:
         the first of `none`, `v` and `k` that fits L1.
+    exp_on
+        `fusemax` only: `vec`, or `mac` for exp, local maximum and local sum on the MAC array, where the arch can.
+    overlap
+        `flash`: `none` (in sequence), or `ping_pong` (two row blocks in turn: one's products while the other's softmax
+        runs). `fusemax`: `pipelined` (over kv tiles), or `none` (each kv tile ends before the next begins). `auto`: a
+        dataflow's first choice. All others have one way only.
     """
 
     batch_tile: int = 1
@@ -71,6 +86,8 @@ class Tiling:
     core_split: str = "groups"
     softmax_in_place: bool = True
     overwrite: str = "none"
+    exp_on: str = "vec"
+    overlap: str = "auto"
 
     def kv_tiles(self, workload: Workload) -> int:
         """Number of kv tiles of a head, `ceil(N_kv / kv_tile)`."""
@@ -83,6 +100,14 @@ class Tiling:
     def groups(self, workload: Workload) -> int:
         """Number of groups, `ceil(B / batch_tile) * ceil(H / head_tile)`."""
         return -(-workload.batch // self.batch_tile) * -(-workload.heads // self.head_tile)
+
+    def granularity(self, workload: Workload) -> str:
+        """FLAT's name for what is fused at once: `M`, `B`, `H` or `R` (Kao et al., ASPLOS 2023, section 4)."""
+        if self.q_tile < workload.n_q:
+            return "R"
+        if self.head_tile < workload.heads:
+            return "H"
+        return "B" if self.batch_tile < workload.batch else "M"
 
     def clipped(self, workload: Workload) -> "Tiling":
         """Return the same tiling with every size cut to its dimension, so that equal schedules have equal tilings."""
@@ -131,6 +156,7 @@ class Tiling:
         """Return the tiling as an int64[TILING_FIELDS] vector, the form compiled code takes; `auto` must be settled."""
         values = [getattr(self, name) for name in _SIZES]
         words = [CORE_SPLITS.index(self.core_split), int(self.softmax_in_place), OVERWRITES.index(self.overwrite)]
+        words += [EXP_ON.index(self.exp_on), OVERLAPS.index(self.overlap)]
         return np.array([*values, *words], dtype=np.int64)
 
     @staticmethod
@@ -142,6 +168,8 @@ class Tiling:
             core_split=CORE_SPLITS[int(vector[TL_SPLIT])],
             softmax_in_place=bool(vector[TL_IN_PLACE]),
             overwrite=OVERWRITES[int(vector[TL_OVERWRITE])],
+            exp_on=EXP_ON[int(vector[TL_EXP_ON])],
+            overlap=OVERLAPS[int(vector[TL_OVERLAP])],
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -149,5 +177,10 @@ class Tiling:
         return asdict(self)
 
 
-_WORDS = {"core_split": CORE_SPLITS, "overwrite": (*OVERWRITES, "auto")}
+_WORDS = {
+    "core_split": CORE_SPLITS,
+    "overwrite": (*OVERWRITES, "auto"),
+    "exp_on": EXP_ON,
+    "overlap": (*OVERLAPS, "auto"),
+}
 _SIZES = tuple(spec.name for spec in fields(Tiling) if spec.name not in _WORDS and spec.name != "softmax_in_place")

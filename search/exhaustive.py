@@ -20,7 +20,7 @@ from mas_sim._batch import (
     evaluate,
     scan,
 )
-from mas_sim.costs import pack_problem, pack_softmax
+from mas_sim.costs import pack_problem
 from mas_sim.dataflows import MAX_INSTRUCTIONS, footprint, get_dataflow
 from mas_sim.energy import energy_coefficients
 from mas_sim.energy_table import Level
@@ -42,8 +42,9 @@ class _Problem:
         self.space, self.objective = space, objective
         self.code = objective_code(objective)
         self.coefficients = energy_coefficients(space.arch, space.workload.dtype, energy_level)
-        self.p, self.passes = pack_problem(space.arch, space.workload), pack_softmax(space.arch)
-        self.flow = get_dataflow(space.dataflow).number
+        flow = get_dataflow(space.dataflow)
+        self.p, self.passes = pack_problem(space.arch, space.workload), flow.softmax(space.arch)
+        self.flow = flow.number
         self.best: Trial | None = None
 
     @property

@@ -19,7 +19,19 @@ from mas_sim._batch import (
 from mas_sim.arch import Arch
 from mas_sim.dataflows import DATAFLOWS, MAX_INSTRUCTIONS, get_dataflow
 from mas_sim.schedule import IntArray
-from mas_sim.tiling import CORE_SPLITS, OVERWRITES, TILING_FIELDS, TL_BATCH, TL_HEAD, TL_KV, TL_Q, Tiling
+from mas_sim.tiling import (
+    CORE_SPLITS,
+    EXP_ON,
+    GRANULARITIES,
+    OVERLAPS,
+    OVERWRITES,
+    TILING_FIELDS,
+    TL_BATCH,
+    TL_HEAD,
+    TL_KV,
+    TL_Q,
+    Tiling,
+)
 from mas_sim.workload import Workload
 
 MAX_CANDIDATES = 32
@@ -60,6 +72,10 @@ class SearchSpace:
         Whether P may take C's bytes, have bytes of its own, or both.
     overwrites
         What softmax may write P over (`mas` only).
+    exp_on
+        Units that may compute exp (`fusemax` only).
+    granularity
+        Only tilings that fuse this much at once: `M`, `B`, `H` or `R` (`Tiling.granularity`); None for all.
     use_all_l1
         Leave out tilings with room left in L1: where a tensor could be buffered more deeply, or more of K or V be kept.
     """
@@ -72,6 +88,8 @@ class SearchSpace:
     buffers: tuple[int, ...] = (1, 2)
     in_place: tuple[bool, ...] = (True, False)
     overwrites: tuple[str, ...] = OVERWRITES
+    exp_on: tuple[str, ...] = EXP_ON
+    granularity: str | None = None
     use_all_l1: bool = True
 
     @cached_property
@@ -87,12 +105,22 @@ class SearchSpace:
     def candidates(self) -> dict[str, list[int]]:
         """Candidate values of each tile size."""
         workload, mac = self.workload, self.arch.mac
-        return {
+        values = {
             "batch_tile": thin(list(range(1, workload.batch + 1)), self.limit),
             "head_tile": thin(list(range(1, workload.heads + 1)), self.limit),
             "q_tile": tile_candidates(workload.n_q, mac.rows, self.limit, small=True),
             "kv_tile": tile_candidates(workload.n_kv, mac.cols, self.limit),
         }
+        if self.granularity is None:
+            return values
+        level = GRANULARITIES.index(self.granularity)
+        whole = {"q_tile": workload.n_q, "head_tile": workload.heads, "batch_tile": workload.batch}
+        for place, (name, dimension) in enumerate(whole.items()):
+            if place < len(whole) - level:
+                values[name] = [dimension]
+            elif place == len(whole) - level and len(values[name]) > 1:
+                values[name] = [value for value in values[name] if value < dimension]
+        return values
 
     @cached_property
     def outer(self) -> IntArray:
@@ -102,20 +130,40 @@ class SearchSpace:
     @cached_property
     def inner(self) -> IntArray:
         """The other choices, int64[inner, INNER_FIELDS]."""
-        rings = get_dataflow(self.dataflow).score_buffers
+        flow = get_dataflow(self.dataflow)
         splits = range(len(CORE_SPLITS)) if self.arch.cores > 1 else range(1)
-        overwrites = self.overwrites if self.dataflow == "mas" else ("none",)
+        places = [place for place in self.in_place if place in flow.in_place]
         rows: list[tuple[int, ...]] = []
-        for split, name, ring, in_place in itertools.product(splits, overwrites, rings, self.in_place):
+        for split, name, ring, in_place, exp_on, overlap in itertools.product(
+            splits, self._overwrites, flow.score_buffers, places, self._exp_on, self._overlaps
+        ):
             overwrite = OVERWRITES.index(name)
             if overwrite and (in_place or ring != 2):
                 continue
             for k, v in itertools.product(self.residency, repeat=2):
                 if (name == "v" and v < SHARES) or (name == "k" and k < SHARES):
                     continue
-                choice = (split, overwrite, ring, int(in_place), k, v)
+                ways = (EXP_ON.index(exp_on), OVERLAPS.index(overlap))
+                choice = (split, overwrite, ring, int(in_place), *ways, k, v)
                 rows.extend((*choice, *depths) for depths in itertools.product(self.buffers, repeat=4))
         return np.array(rows, dtype=np.int64).reshape(-1, INNER_FIELDS)
+
+    @property
+    def _overwrites(self) -> tuple[str, ...]:
+        """What softmax may write P over: nothing, but for `mas` without a mask."""
+        return self.overwrites if self.dataflow == "mas" and self.workload.mask == "none" else ("none",)
+
+    @property
+    def _exp_on(self) -> tuple[str, ...]:
+        """Units that may compute exp."""
+        flow, can = get_dataflow(self.dataflow), self.arch.mac.exp_steps is not None
+        return tuple(unit for unit in self.exp_on if unit in flow.exp_on and (unit != "mac" or can))
+
+    @property
+    def _overlaps(self) -> tuple[str, ...]:
+        """Ways to overlap: `fusemax` in sequence is never better, and only there to be studied."""
+        flow = get_dataflow(self.dataflow)
+        return flow.overlaps[:1] if self.dataflow == "fusemax" else flow.overlaps
 
     @cached_property
     def blocks(self) -> IntArray:
@@ -147,14 +195,21 @@ class SearchSpace:
         """Return the space in words."""
         sizes = ", ".join(f"{name} {len(v)} values {v[0]}..{v[-1]}" for name, v in self.candidates.items())
         shares = "/".join(f"{share / SHARES:g}" for share in self.residency)
-        rings = "/".join(map(str, DATAFLOWS[self.dataflow].score_buffers))
+        flow = DATAFLOWS[self.dataflow]
+        rings = "/".join(map(str, flow.score_buffers))
         depths = "/".join(map(str, self.buffers))
-        places = "/".join("in place" if place else "own bytes" for place in self.in_place)
+        places = "/".join("in place" if place else "own bytes" for place in self.in_place if place in flow.in_place)
         inner = (
             f"resident share of K and of V {shares}; buffers of Q, K, V, O {depths}; score buffers {rings}; P {places}"
         )
-        if self.dataflow == "mas":
-            inner += f"; overwrite {'/'.join(self.overwrites)}"
+        if len(self._overwrites) > 1:
+            inner += f"; overwrite {'/'.join(self._overwrites)}"
+        if len(self._exp_on) > 1:
+            inner += f"; exp on {'/'.join(self._exp_on)}"
+        if len(self._overlaps) > 1:
+            inner += f"; overlap {'/'.join(self._overlaps)}"
+        if self.granularity is not None:
+            inner += f"; granularity {self.granularity}"
         room = "; only tilings that leave no room in L1 for more of these" if self.use_all_l1 else ""
         split = "; core split by groups/items" if self.arch.cores > 1 else ""
         return f"{sizes}; {inner}{split}{room}; schedules of at most {MAX_INSTRUCTIONS:,} instructions"

@@ -9,8 +9,9 @@ import numpy as np
 
 from mas_sim.arch import Arch
 from mas_sim.costs import pack_problem, pack_softmax
-from mas_sim.dataflows import _dispatch
+from mas_sim.dataflows import _dispatch, _numbers
 from mas_sim.dataflows._emission import make_book
+from mas_sim.dataflows._numbers import softmax_form
 from mas_sim.dataflows._plan import (
     active_core_count,
     cost_table,
@@ -37,22 +38,55 @@ class Dataflow:
         Its place in the compiled dispatch.
     score_buffers
         Legal numbers of row blocks (or tiles) of C and P in L1.
+    in_place
+        Whether P may take C's bytes, have bytes of its own, or both.
+    overlaps, exp_on
+        Legal values of those fields of a tiling; the first overlap is what `auto` stands for.
+    form
+        Form of its softmax (`costs.FORM_*`).
     """
 
     name: str
     number: int
     score_buffers: tuple[int, ...]
     summary: str
+    in_place: tuple[bool, ...] = (True, False)
+    overlaps: tuple[str, ...] = ("none",)
+    exp_on: tuple[str, ...] = ("vec",)
 
+    @property
+    def form(self) -> int:
+        """Form of its softmax, `costs.FORM_*`."""
+        return softmax_form(self.number)
+
+    def softmax(self, arch: Arch) -> IntArray:
+        """Its softmax pass table on an arch, int64[passes, PASS_FIELDS]."""
+        return pack_softmax(arch, self.form)
+
+
+TILES_ONLY = (True,)
 
 DATAFLOWS = {
     flow.name: flow
     for flow in (
-        Dataflow("layer_wise", _dispatch.LAYER_WISE, (1, 2), "three separate passes, C and P through DRAM"),
-        Dataflow("flat", _dispatch.FLAT, (1,), "fused by row blocks, in sequence: C_i, P_i, O_i"),
-        Dataflow("mas", _dispatch.MAS, (2, 3), "two streams: MAC does C_r and O_{r-2} while VEC does P_{r-1}"),
+        Dataflow("layer_wise", _numbers.LAYER_WISE, (1, 2), "three separate passes, C and P through DRAM"),
+        Dataflow("soft_pipe", _numbers.SOFT_PIPE, (2, 3), "C and softmax pipelined, P through DRAM, then O"),
+        Dataflow("flat", _numbers.FLAT, (1,), "fused by row blocks, in sequence: C_i, P_i, O_i"),
+        Dataflow(
+            "tileflow", _numbers.TILEFLOW, (2, 3), "fused, tiles of C_r and of an earlier O in turn, VEC by tiles",
+            TILES_ONLY,
+        ),
+        Dataflow(
+            "flash", _numbers.FLASH, (1,), "online softmax over kv tiles, in sequence or ping-pong", TILES_ONLY,
+            ("none", "ping_pong"),
+        ),
+        Dataflow(
+            "fusemax", _numbers.FUSEMAX, (1,), "online softmax, pipelined over kv tiles; exp on VEC or on MAC",
+            TILES_ONLY, ("pipelined", "none"), ("vec", "mac"),
+        ),
+        Dataflow("mas", _numbers.MAS, (2, 3), "two streams: MAC does C_r and O_{r-2} while VEC does P_{r-1}"),
     )
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,15 +147,46 @@ def legal_tiling(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) 
     tiling = tiling.clipped(workload)
     if len(flow.score_buffers) == 1:
         tiling = replace(tiling, score_buffers=flow.score_buffers[0])
-    if tiling.score_buffers not in flow.score_buffers:
-        legal = " or ".join(map(str, flow.score_buffers))
-        raise TilingError(f"score_buffers of {dataflow} must be {legal} (got {tiling.score_buffers})")
+    if tiling.overlap == "auto":
+        tiling = replace(tiling, overlap=flow.overlaps[0])
+    faults = [
+        f"{name} of {dataflow} must be {' or '.join(map(_word, legal))} (got {_word(getattr(tiling, name))})"
+        for name, legal in (
+            ("score_buffers", flow.score_buffers),
+            ("softmax_in_place", flow.in_place),
+            ("overlap", flow.overlaps),
+            ("exp_on", flow.exp_on),
+        )
+        if getattr(tiling, name) not in legal
+    ]
+    if faults:
+        raise TilingError("; ".join(faults))
     if tiling.overwrite == "auto":
-        return _settle_auto(dataflow, arch, workload, tiling)
-    fault = overwrite_fault(dataflow, arch, workload, tiling)
+        tiling = _settle_auto(dataflow, arch, workload, tiling)
+    fault = overwrite_fault(dataflow, arch, workload, tiling) or _exp_fault(flow, arch, workload, tiling)
     if fault:
         raise TilingError(fault)
     return tiling
+
+
+def _word(value: object) -> str:
+    """Write a tiling's value as a user would."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _exp_fault(flow: Dataflow, arch: Arch, workload: Workload, tiling: Tiling) -> str:
+    """What keeps the MAC array from computing exp as a tiling says; empty if nothing does."""
+    if tiling.exp_on == "vec":
+        return ""
+    if arch.mac.exp_steps is None:
+        return f"exp_on mac needs an array that can do it: mac.exp_steps of {arch.name} is not set"
+    p, t = pack_problem(arch, workload), replace(tiling, overwrite="none").pack()
+    if not _dispatch.is_possible(flow.number, p, t, workload.n_kv):
+        return (
+            "exp_on mac keeps scores in the MAC array's accumulators: those of a kv tile (two if pipelined) do not fit "
+            f"{arch.l0.accumulator_bytes:,} bytes; use a smaller q_tile or kv_tile"
+        )
+    return ""
 
 
 def overwrite_fault(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> str:
@@ -131,6 +196,8 @@ def overwrite_fault(dataflow: str, arch: Arch, workload: Workload, tiling: Tilin
     name = tiling.overwrite.upper()
     if dataflow != "mas":
         return f"only mas overwrites: overwrite of {dataflow} must be none (got {tiling.overwrite})"
+    if workload.mask != "none":
+        return f"overwrite {tiling.overwrite} needs mask none (got {workload.mask}): which tiles are read last changes"
     if tiling.softmax_in_place or tiling.score_buffers != 2:
         return f"overwrite {tiling.overwrite} needs softmax_in_place false and score_buffers 2"
     resident = tiling.v_resident_tiles if tiling.overwrite == "v" else tiling.k_resident_tiles
@@ -157,7 +224,8 @@ def _settle_auto(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) 
 def _span(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> tuple[IntArray, int]:
     """Slot table of a settled tiling, and the bytes by which it does not fit."""
     p, t = pack_problem(arch, workload), tiling.pack()
-    slots, _ = _dispatch.plan_slots(get_dataflow(dataflow).number, p, t, workload.n_kv)
+    row_length = int(make_grid(p, t, False).row_length.max())
+    slots, _ = _dispatch.plan_slots(get_dataflow(dataflow).number, p, t, row_length)
     total = int(_dispatch.span_bytes(slots)) * (int(active_core_count(p, t)) if arch.l1.shared else 1)
     return slots, max(0, total - arch.l1.capacity_bytes)
 
@@ -174,10 +242,9 @@ def footprint(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling) -> 
     p, t = pack_problem(arch, workload), tiling.pack()
     slots, _ = _span(dataflow, arch, workload, tiling)
     core_bytes, active = int(_dispatch.span_bytes(slots)), int(active_core_count(p, t))
-    by_tensor: dict[str, int] = {}
-    for row in slots:
-        name = TENSOR_NAMES[int(row[SLOT_TENSOR])]
-        by_tensor[name] = by_tensor.get(name, 0) + int(row[SLOT_BYTES])
+    sizes = np.zeros(len(TENSOR_NAMES), np.int64)
+    np.add.at(sizes, slots[:, SLOT_TENSOR], slots[:, SLOT_BYTES])
+    by_tensor = {name: int(size) for name, size in zip(TENSOR_NAMES, sizes, strict=True) if size}
     total = core_bytes * (active if arch.l1.shared else 1)
     return Footprint(core_bytes, active, total, arch.l1.capacity_bytes, by_tensor)
 
@@ -209,17 +276,17 @@ def build_schedule(
             f"{need.capacity_bytes:,} on {need.active_cores} active core(s); bytes of one core's buffers: {parts}",
             over_bytes=need.over_bytes,
         )
-    p, t, passes = pack_problem(arch, workload), tiling.pack(), pack_softmax(arch)
+    p, t, passes = pack_problem(arch, workload), tiling.pack(), flow.softmax(arch)
     bound = int(_dispatch.instruction_bound(flow.number, p, t, passes.shape[0]))
     if bound > MAX_INSTRUCTIONS:
         raise ScheduleError(
             f"this tiling needs about {bound:,} instructions; the limit is {MAX_INSTRUCTIONS:,}: use larger tiles"
         )
     grid = make_grid(p, t, True)
-    kinds = kind_bases(grid, passes)
-    costs = cost_table(p, t, passes, grid, kinds, flow.number == _dispatch.LAYER_WISE)
+    kinds = kind_bases(flow.number, t, grid, passes)
+    costs = cost_table(flow.number, p, t, passes, grid, kinds)
     slots, places = _dispatch.plan_slots(flow.number, p, t, int(grid.row_length.max()))
     code = np.empty((bound, FIELDS), np.int32)
-    book = make_book(p, t, kinds, costs.shape[0], grid, slots.shape[0], places)
-    n = _dispatch.emit(flow.number, code, book, slots.shape[0])
+    book = make_book(flow.number, p, t, kinds, costs.shape[0], grid, slots.shape[0], places)
+    n = _dispatch.emit(code, book, slots.shape[0])
     return Schedule(dataflow, arch, workload, tiling, code[:n], costs, slots, grid, int(active_core_count(p, t)))

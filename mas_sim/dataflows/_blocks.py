@@ -5,11 +5,10 @@ where P does not take C's bytes. Under proactive overwrite that one more place i
 are, the *window*: softmax writes P over them, and they are loaded again into the place that C leaves.
 """
 
-from mas_sim._jit import inlined, leaf
-from mas_sim.costs import P_NKV, P_NQ
+from mas_sim._jit import leaf
+from mas_sim.costs import P_AHEAD, P_BACK, P_NKV, P_NQ
 from mas_sim.dataflows._emission import (
     BK_BASE,
-    BK_BOARD,
     BK_FIRST,
     BK_FREE,
     BK_FREE_COUNT,
@@ -17,40 +16,38 @@ from mas_sim.dataflows._emission import (
     BK_GROUPS,
     BK_HELD,
     BK_K,
-    BK_KEY,
     BK_KINDS,
     BK_KV_TILES,
     BK_LAST,
-    BK_LOADED,
-    BK_OLD,
-    BK_OVER,
+    BK_LATEST,
+    BK_MASKED,
     BK_P,
     BK_PLACE,
-    BK_RELOAD,
     BK_ROW_BLOCKS,
     BK_ROWS,
+    BK_SHARED,
     BK_SPARE,
     BK_T,
     BK_TILES,
     BK_V,
     BK_WINDOW,
-    BOARD_FIELDS,
     FREE_PLACES,
     GROUP_CLASS,
     GROUP_FIELDS,
     GROUP_KEY,
+    PLACE_P_TILE,
     RING,
     ROW_CLASS,
     ROW_FIELDS,
     ROW_FIRST,
-    also_wait_for,
     issue,
 )
 from mas_sim.dataflows._plan import (
     KB_FIRST_WRITE,
     KB_LOAD_K,
+    KB_LOAD_P,
     KB_LOAD_Q,
-    KB_LOAD_WINDOW,
+    KB_MASK,
     KB_PASSES,
     KB_PV,
     KB_QK,
@@ -60,22 +57,24 @@ from mas_sim.dataflows._plan import (
     PV_VARIANTS,
 )
 from mas_sim.dataflows._slots import row_blocks
+from mas_sim.dataflows._window import (
+    OVERWRITE_K,
+    OVERWRITE_V,
+    end_window_row,
+    fetch_window,
+    read_tile,
+    reload_window,
+)
 from mas_sim.schedule import (
-    F_ALT,
-    F_DEP0,
-    F_FIRST_VICTIM,
-    F_LAST_VICTIM,
-    F_OVER,
-    F_RELOAD,
-    F_SRC1,
     FLAG_FIRST,
     FLAG_LAST,
     LOAD,
     MAC,
-    MAX_DEPS,
     OP_LOAD_K,
+    OP_LOAD_P,
     OP_LOAD_Q,
-    OP_QK,
+    OP_MASK,
+    OP_PV,
     OP_SOFTMAX,
     OP_STORE_O,
     STORE,
@@ -84,7 +83,6 @@ from mas_sim.schedule import (
     T_Q,
     T_S,
     T_STATS,
-    UNITS,
     VEC,
     CodeArray,
     IntArray,
@@ -99,9 +97,8 @@ from mas_sim.tiling import (
     TL_OVERWRITE,
     TL_Q,
     TL_Q_BUFFERS,
+    TL_SCORE_BUFFERS,
 )
-
-OVERWRITE_V, OVERWRITE_K = 1, 2
 
 
 @leaf
@@ -109,6 +106,13 @@ def row_kind(book: IntArray, g: int, i: int) -> int:
     """Index of an item's shape: `2 * class of the group`, plus 1 if row block i is the ragged last one."""
     ragged = 1 if (i + 1) * book[BK_T + TL_Q] > book[BK_P + P_NQ] else 0
     return int(book[book[BK_GROUPS] + g * GROUP_FIELDS + GROUP_CLASS] * 2 + ragged)
+
+
+@leaf
+def length_kind(book: IntArray, g: int, i: int) -> int:
+    """Index of whole rows' shape: that of the group's class and of the row block."""
+    cls = book[book[BK_GROUPS] + g * GROUP_FIELDS + GROUP_CLASS]
+    return int(cls * book[BK_KINDS + KB_ROW_CLASSES] + book[book[BK_ROWS] + i * ROW_FIELDS + ROW_CLASS])
 
 
 @leaf
@@ -130,6 +134,25 @@ def tile_at(book: IntArray, at: int) -> int:
 
 
 @leaf
+def is_partial(book: IntArray, i: int, j: int) -> bool:
+    """Whether the mask keeps kv tile j in part only for row block i, which visits it."""
+    if book[BK_MASKED] == 0:
+        return False
+    q, kv, n_q, n_kv = book[BK_T + TL_Q], book[BK_T + TL_KV], book[BK_P + P_NQ], book[BK_P + P_NKV]
+    top, bottom = i * q + n_kv - n_q, min((i + 1) * q, n_q) - 1 + n_kv - n_q
+    is_whole = j * kv >= bottom - book[BK_P + P_BACK] and min((j + 1) * kv, n_kv) - 1 <= top + book[BK_P + P_AHEAD]
+    return not is_whole
+
+
+@leaf
+def mask_tile(code: CodeArray, book: IntArray, slot: int, g: int, i: int, j: int, step: int) -> None:
+    """Mask the scores of kv tile j in `slot`, the `step`-th of row block i, if the mask keeps them in part only."""
+    if is_partial(book, i, j):
+        kind = book[BK_KINDS + KB_MASK] + row_kind(book, g, i) * 2 + ragged_kv(book, j)
+        issue(code, book, OP_MASK, VEC, kind, slot, slot, -1, g, i, j, step, 3)
+
+
+@leaf
 def edge_flags(at: int, first: int, last: int) -> int:
     """Flags of the instruction for place `at` of an accumulation over `[first, last)`."""
     return (FLAG_FIRST if at == first else 0) + (FLAG_LAST if at == last - 1 else 0)
@@ -139,8 +162,14 @@ def edge_flags(at: int, first: int, last: int) -> int:
 def fetch_q(code: CodeArray, book: IntArray, place: int, g: int, i: int) -> int:
     """Load the Q rows of an item, the core's `place`-th, and return their slot."""
     slot = book[BK_BASE + T_Q] + place % book[BK_T + TL_Q_BUFFERS]
-    issue(code, book, OP_LOAD_Q, LOAD, book[BK_KINDS + KB_LOAD_Q] + row_kind(book, g, i), slot, -1, -1, g, i, 0, 0, 0)
+    load_q(code, book, slot, g, i)
     return int(slot)
+
+
+@leaf
+def load_q(code: CodeArray, book: IntArray, slot: int, g: int, i: int) -> None:
+    """Load the Q rows of an item to a slot."""
+    issue(code, book, OP_LOAD_Q, LOAD, book[BK_KINDS + KB_LOAD_Q] + row_kind(book, g, i), slot, -1, -1, g, i, 0, 0, 0)
 
 
 @leaf
@@ -202,83 +231,17 @@ def fetch_kv(code: CodeArray, book: IntArray, is_v: int, g: int, i: int, j: int)
             return int(slot)
         book[held] = key
     else:
+        latest = BK_LATEST + 3 * is_v
+        if book[BK_SHARED] >= 0 and book[latest] == book[BK_SHARED] and book[latest + 1] == j:
+            return int(book[latest + 2])
         slot = base + resident * buffers + book[cursor]
         book[cursor] += 1
         if book[cursor] >= min(buffers, tiles - resident):
             book[cursor] = 0
+        book[latest], book[latest + 1], book[latest + 2] = book[BK_SHARED], j, slot
     kind = book[BK_KINDS + KB_LOAD_K + is_v] + book[group + GROUP_CLASS] * 2 + ragged_kv(book, j)
     issue(code, book, OP_LOAD_K + is_v, LOAD, kind, slot, -1, -1, g, i, j, 0, 0)
     return int(slot)
-
-
-@leaf
-def fetch_window(code: CodeArray, book: IntArray, is_v: int, g: int, i: int) -> int:
-    """Return the slot of the window's tiles for group g, loading them all at once if they are not there."""
-    slot = book[BK_BASE + T_S] + book[BK_SPARE]
-    group = book[BK_GROUPS] + g * GROUP_FIELDS
-    if book[BK_KEY] != book[group + GROUP_KEY]:
-        tiles = book[BK_KV_TILES]
-        kind = book[BK_KINDS + KB_LOAD_WINDOW] + book[group + GROUP_CLASS]
-        count = book[BK_WINDOW]
-        before = book[book[BK_BOARD] + slot * BOARD_FIELDS]
-        n = issue(code, book, OP_LOAD_K + is_v, LOAD, kind, slot, -1, -1, g, i, tiles - count, count - 1, 0)
-        if before >= 0 and before % UNITS == LOAD:
-            # Nobody may have read what the last load brought here, and its data may still be on the way.
-            wait_for_load(code, n, before // UNITS)
-        book[BK_KEY] = book[group + GROUP_KEY]
-        book[BK_LOADED], book[BK_OVER] = n * UNITS + LOAD, -1
-    return int(slot)
-
-
-@leaf
-def wait_for_load(code: CodeArray, n: int, load: int) -> None:
-    """Let load n wait until an earlier load has ended, and not only left the channel, as in its queue it would."""
-    deps = 0
-    while deps < MAX_DEPS and code[n, F_DEP0 + deps] >= 0:
-        deps += 1
-    code[n, F_DEP0 + deps] = 2 * load + 1
-
-
-@leaf
-def mark_victim(code: CodeArray, book: IntArray, n: int) -> None:
-    """Let product n, which reads the window, run before the pass that overwrites it, if it ends in time.
-
-    Otherwise it waits until the window is loaded again. It is one of the products which that pass may stop.
-    """
-    if book[BK_OVER] < 0:
-        return
-    over = book[BK_OVER]
-    code[n, F_OVER], code[n, F_RELOAD], code[n, F_ALT] = over, book[BK_RELOAD], book[BK_OLD]
-    if code[over, F_FIRST_VICTIM] < 0:
-        code[over, F_FIRST_VICTIM] = n
-    code[over, F_LAST_VICTIM] = n
-
-
-@inlined
-def read_tile(
-    code: CodeArray, book: IntArray, is_v: int, kind: int, dst: int, src0: int, src1: int,
-    g: int, i: int, j: int, step: int, flags: int,
-) -> None:  # fmt: skip
-    """Append the product that reads K (V) tile j from slot `src1`."""
-    tiles = book[BK_KV_TILES]
-    in_window = book[BK_T + TL_OVERWRITE] == (OVERWRITE_V if is_v else OVERWRITE_K) and j >= tiles - book[BK_WINDOW]
-    if in_window and book[BK_OVER] >= 0:
-        # It may run on the tiles as they are before the overwrite, so it does not depend on the load behind that.
-        n = issue(code, book, OP_QK + is_v, MAC, kind, dst, src0, -1, g, i, j, step, flags)
-        code[n, F_SRC1] = src1
-        also_wait_for(code, book, n, book[BK_LOADED], MAC, 0)
-        mark_victim(code, book, n)
-        board = book[BK_BOARD] + src1 * BOARD_FIELDS
-        book[board + 1 + MAC] = n
-    else:
-        issue(code, book, OP_QK + is_v, MAC, kind, dst, src0, src1, g, i, j, step, flags)
-
-
-@leaf
-def end_window_row(book: IntArray, is_v: int) -> None:
-    """Note that a whole row block has read the window since it was loaded again: later ones cannot come before that."""
-    if book[BK_T + TL_OVERWRITE] == (OVERWRITE_V if is_v else OVERWRITE_K) and book[BK_OVER] >= 0:
-        book[BK_LOADED], book[BK_OVER] = book[BK_RELOAD] * UNITS + LOAD, -1
 
 
 @leaf
@@ -314,15 +277,17 @@ def softmax(code: CodeArray, book: IntArray, place: int) -> None:
     """
     item = book[BK_FIRST] + place
     g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
-    kind = row_kind(book, g, i) * book[BK_KINDS + KB_ROW_CLASSES]
-    kind += book[book[BK_ROWS] + i * ROW_FIELDS + ROW_CLASS]
     passes, writes = book[BK_KINDS + KB_PASSES], book[BK_KINDS + KB_FIRST_WRITE]
-    kind = book[BK_KINDS + KB_SOFTMAX] + kind * passes
+    kind = book[BK_KINDS + KB_SOFTMAX] + length_kind(book, g, i) * passes
     stats = book[BK_BASE + T_STATS]
     old = book[BK_PLACE + place % RING]
     new = old if book[BK_T + TL_IN_PLACE] else book[BK_SPARE]
     c_slot, p_slot = book[BK_BASE + T_S] + old, book[BK_BASE + T_S] + new
     over, n = -1, -1
+    if book[BK_MASKED]:
+        first = first_tile(book, i)
+        for at in range(first, first_tile(book, i + 1)):
+            mask_tile(code, book, c_slot, g, i, tile_at(book, at), at - first)
     for step in range(passes):
         flags = edge_flags(step, 0, passes)
         src = c_slot if step <= writes else p_slot
@@ -334,29 +299,7 @@ def softmax(code: CodeArray, book: IntArray, place: int) -> None:
     if new != old:
         book[BK_SPARE] = old
         if book[BK_T + TL_OVERWRITE]:
-            _reload_window(code, book, place, over, n, p_slot)
-
-
-@leaf
-def _reload_window(code: CodeArray, book: IntArray, place: int, over: int, done: int, p_slot: int) -> None:
-    """Bring the window back, for the row block that reads it next, once the softmax that overwrote it has ended.
-
-    That row block is the item before for V (its O comes next), the item behind for K (its C comes next).
-    """
-    is_v = 1 if book[BK_T + TL_OVERWRITE] == OVERWRITE_V else 0
-    held = book[BK_KEY]
-    book[BK_KEY], book[BK_OVER] = -1, -1
-    reader = book[BK_FIRST] + (place - 1 if is_v else place + 1)
-    if reader < book[BK_FIRST] or reader >= book[BK_LAST]:
-        return
-    loaded = book[BK_LOADED]
-    g, i = reader // book[BK_ROW_BLOCKS], reader % book[BK_ROW_BLOCKS]
-    fetch_window(code, book, is_v, g, i)
-    reload = book[BK_LOADED] // UNITS
-    also_wait_for(code, book, reload, done * UNITS + VEC, LOAD, 1)
-    if held == book[BK_KEY]:
-        code[reload, F_OVER] = over
-        book[BK_OVER], book[BK_RELOAD], book[BK_OLD], book[BK_LOADED] = over, reload, p_slot, loaded
+            reload_window(code, book, place, over, n, p_slot)
 
 
 @leaf
@@ -377,3 +320,26 @@ def output(code: CodeArray, book: IntArray, place: int) -> None:
     end_window_row(book, 1)
     free_place(book, place)
     issue(code, book, OP_STORE_O, STORE, book[BK_KINDS + KB_STORE_O] + row, -1, o_slot, -1, g, i, 0, 0, 3)
+
+
+@leaf
+def output_pass(code: CodeArray, book: IntArray) -> None:
+    """Compute O of all items of the core from V and tiles of P that are loaded from DRAM, as a pass of its own."""
+    done = 0
+    for item in range(book[BK_FIRST], book[BK_LAST]):
+        g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
+        o_slot = book[BK_BASE + T_O] + (item - book[BK_FIRST]) % book[BK_T + TL_O_BUFFERS]
+        row = row_kind(book, g, i)
+        first, last = first_tile(book, i), first_tile(book, i + 1)
+        for at in range(first, last):
+            j = tile_at(book, at)
+            slot = book[BK_BASE + PLACE_P_TILE] + done % book[BK_T + TL_SCORE_BUFFERS]
+            kind = row * 2 + ragged_kv(book, j)
+            load = book[BK_KINDS + KB_LOAD_P] + kind
+            issue(code, book, OP_LOAD_P, LOAD, load, slot, -1, -1, g, i, j, at - first, 3)
+            v_slot = fetch_kv(code, book, 1, g, i, j)
+            flags = edge_flags(at, first, last)
+            kind = book[BK_KINDS + KB_PV] + kind * PV_VARIANTS + flags
+            issue(code, book, OP_PV, MAC, kind, o_slot, slot, v_slot, g, i, j, at - first, flags)
+            done += 1
+        issue(code, book, OP_STORE_O, STORE, book[BK_KINDS + KB_STORE_O] + row, -1, o_slot, -1, g, i, 0, 0, 3)

@@ -9,7 +9,7 @@ queues. A queue that already waits for a later instruction of another queue need
 import numpy as np
 
 from mas_sim._jit import jit, leaf
-from mas_sim.costs import P_CORES, P_NKV, PROBLEM_FIELDS
+from mas_sim.costs import P_AHEAD, P_BACK, P_CORES, P_NKV, P_NQ, PROBLEM_FIELDS
 from mas_sim.dataflows._plan import KIND_BASES
 from mas_sim.dataflows._slots import window_tiles
 from mas_sim.schedule import (
@@ -45,20 +45,25 @@ BK_K, BK_V = 4, 7  # each: the next streamed tile's buffer, sets of resident til
 BK_BOARD, BK_HELD, BK_GROUPS, BK_ROWS, BK_TILES, BK_ROW_BLOCKS = 10, 11, 12, 13, 14, 15  # starts; number of row blocks
 BK_SEEN = 16  # latest instruction of unit `other` that unit `unit` already waits for, at `unit * UNITS + other`
 BK_BASE = 32  # first slot of each tensor, of the current core
-BK_PLAN = 40  # the same within one core
-BK_P = 48  # the problem
-BK_T = 84  # the tiling
-BK_KINDS = 98  # first kind of each operation
-BK_FREE_HEAD, BK_FREE_COUNT, BK_FREE = 114, 115, 116  # row blocks' places that are free, first in first out
-BK_PLACE = 124  # where the row block of each of the last RING items is
-BK_SPARE = 128  # the place that P is written to, where it does not take C's
+BK_PLAN = 42  # the same within one core
+BK_P = 52  # the problem
+BK_T = 96  # the tiling
+BK_KINDS = 112  # first kind of each operation
+BK_FREE_HEAD, BK_FREE_COUNT, BK_FREE = 136, 137, 138  # row blocks' places that are free, first in first out
+BK_PLACE = 146  # where the row block of each of the last RING items is
+BK_SPARE = 150  # the place that P is written to, where it does not take C's
 # The window (the tiles that softmax may overwrite): the K/V they are of (-1: nothing), the pass that last overwrote
 # them if their next reader may come before it (-1: it may not), the load that brought them back, where they were, and
 # the load that had brought them there (as a token).
-BK_KEY, BK_OVER, BK_RELOAD, BK_OLD, BK_LOADED = 129, 130, 131, 132, 133
-BK_WINDOW = 134  # how many tiles the window has, 0 without overwrite
-BK_KV_TILES = 135  # kv tiles of a head
-BK_COUNTS = 136  # instructions of each kind so far
+BK_KEY, BK_OVER, BK_RELOAD, BK_OLD, BK_LOADED = 151, 152, 153, 154, 155
+BK_WINDOW = 156  # how many tiles the window has, 0 without overwrite
+BK_KV_TILES = 157  # kv tiles of a head
+BK_DATAFLOW, BK_MASKED = 158, 159  # its number; whether there is a mask
+# Row blocks that share streamed tiles: their common name (-1: they do not), and of the tile of K, then of V, that was
+# loaded last: that name, the tile and its slot.
+BK_SHARED, BK_LATEST = 160, 161
+BK_STATE = 168  # of the current core, for the dataflow's own use
+BK_COUNTS = 192  # instructions of each kind so far
 
 RING = 4
 FREE_PLACES = 8
@@ -66,13 +71,13 @@ FREE_PLACES = 8
 BOARD_FIELDS = 1 + UNITS  # last writer (4 * index + unit), then the last reader on each unit, of each slot
 GROUP_CLASS, GROUP_KEY, GROUP_FIELDS = 0, 1, 2
 ROW_FIRST, ROW_CLASS, ROW_FIELDS = 0, 1, 2  # of a row block: its place in the list of kv tiles, and its length's class
-PLACES = 8  # where slots of a tensor start: the T_* tensors, and PLACE_P_TILE
-PLACE_P_TILE = 7
+PLACES = 9  # where slots of a tensor start: the T_* tensors, and PLACE_P_TILE
+PLACE_P_TILE = 8
 
 
 @jit
 def make_book(
-    p: IntArray, t: IntArray, kinds: IntArray, n_kinds: int, grid: Grid, n_slots: int, places: IntArray
+    dataflow: int, p: IntArray, t: IntArray, kinds: IntArray, n_kinds: int, grid: Grid, n_slots: int, places: IntArray
 ) -> IntArray:
     """Lay out the book of a schedule; `n_slots` and `places` are of one core."""
     groups, rows, pairs = grid.group_class.shape[0], grid.row_class.shape[0], grid.row_tiles.shape[0]
@@ -88,6 +93,9 @@ def make_book(
     book[BK_PLAN : BK_PLAN + PLACES] = places
     book[BK_WINDOW] = window_tiles(p, t, grid.row_length.max())
     book[BK_KV_TILES] = (p[P_NKV] + t[TL_KV] - 1) // t[TL_KV]
+    book[BK_DATAFLOW] = dataflow
+    # The last row stands at the last key, the first one N_q - 1 before it.
+    book[BK_MASKED] = 1 if p[P_BACK] < p[P_NKV] - 1 or p[P_AHEAD] < p[P_NQ] - 1 else 0
     book[BK_P : BK_P + PROBLEM_FIELDS] = p
     book[BK_T : BK_T + TILING_FIELDS] = t
     book[BK_KINDS : BK_KINDS + KIND_BASES] = kinds
@@ -117,6 +125,8 @@ def begin_core(book: IntArray, core: int, first: int, last: int, n_slots: int) -
     for pair in range(UNITS * UNITS):
         book[BK_SEEN + pair] = -1
     book[BK_KEY], book[BK_OVER], book[BK_LOADED] = -1, -1, -1
+    for at in range(BK_SHARED, BK_COUNTS):
+        book[at] = -1
 
 
 @leaf
@@ -141,6 +151,19 @@ def also_wait_for(code: CodeArray, book: IntArray, n: int, token: int, unit: int
     while deps < MAX_DEPS and code[n, F_DEP0 + deps] >= 0:
         deps += 1
     wait_for(code, book, n, deps, token, unit, is_buffer)
+
+
+@leaf
+def also_write(code: CodeArray, book: IntArray, n: int, slot: int, unit: int) -> None:
+    """Let instruction n, of `unit`, that has just been issued, write a second slot besides its `dst`."""
+    at = book[BK_BOARD] + slot * BOARD_FIELDS
+    for other in range(UNITS):
+        reader = book[at + 1 + other]
+        if reader >= 0 and reader != n:
+            also_wait_for(code, book, n, reader * UNITS + other, unit, 1)
+        book[at + 1 + other] = -1
+    also_wait_for(code, book, n, book[at], unit, 1)
+    book[at] = n * UNITS + unit
 
 
 @leaf

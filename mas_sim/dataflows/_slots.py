@@ -16,9 +16,24 @@ from mas_sim.costs import (
     P_NKV,
     ceil_div,
 )
-from mas_sim.schedule import SLOT_BYTES, SLOT_OFFSET, SLOT_TENSOR, T_K, T_O, T_Q, T_S, T_STATS, T_V, IntArray
+from mas_sim.dataflows._numbers import FUSEMAX, streams
+from mas_sim.schedule import (
+    SLOT_BYTES,
+    SLOT_OFFSET,
+    SLOT_TENSOR,
+    T_K,
+    T_O,
+    T_PART,
+    T_Q,
+    T_S,
+    T_STATS,
+    T_TILE,
+    T_V,
+    IntArray,
+)
 from mas_sim.tiling import (
     TL_BATCH,
+    TL_EXP_ON,
     TL_HEAD,
     TL_IN_PLACE,
     TL_K_BUFFERS,
@@ -164,6 +179,30 @@ def plan_fused(p: IntArray, t: IntArray, row_length: int, rings: int, slots: Int
 
 
 @leaf
+def plan_tiles(p: IntArray, t: IntArray, row_length: int, rings: int, slots: IntArray, places: IntArray) -> int:
+    """Lay out one core's L1 as `plan_fused` does, but each kv tile of a row block of C/P in a slot of its own."""
+    heads = group_heads(p, t)
+    rows = heads * t[TL_Q]
+    places[T_Q] = 0
+    n, offset = add_slots(slots, 0, 0, T_Q, t[TL_Q_BUFFERS], rows * p[P_E] * p[P_ELEMENT])
+    places[T_K] = n
+    n, offset = add_kv_slots(slots, n, offset, T_K, 0, p[P_E], p, t)
+    places[T_V] = n
+    n, offset = add_kv_slots(slots, n, offset, T_V, 0, p[P_F], p, t)
+    places[T_TILE] = n
+    tiles = ceil_div(row_length, t[TL_KV])
+    for _ in range(rings):
+        n, offset = add_slots(slots, n, offset, T_TILE, tiles - 1, rows * t[TL_KV] * p[P_ELEMENT])
+        last = row_length - (tiles - 1) * t[TL_KV]
+        n, offset = add_slots(slots, n, offset, T_TILE, 1, rows * last * p[P_ELEMENT])
+    places[T_STATS] = n
+    n, offset = add_slots(slots, n, offset, T_STATS, 1, stats_bytes(p, heads, t[TL_Q]))
+    places[T_O] = n
+    n, offset = add_slots(slots, n, offset, T_O, t[TL_O_BUFFERS], output_bytes(p, heads, t[TL_Q], tiles))
+    return n
+
+
+@leaf
 def row_blocks(t: IntArray, rings: int) -> int:
     """Places for row blocks in L1: the ring, and one more where P does not take C's bytes."""
     return rings + (0 if t[TL_IN_PLACE] else 1)
@@ -190,3 +229,54 @@ def fused_span(p: IntArray, t: IntArray, row_length: int, rings: int) -> int:
     size += kv_span(p, t, 1, window if t[TL_OVERWRITE] == 1 else 0)
     size += block * row_blocks(t, rings) + stats_bytes(p, heads, t[TL_Q])
     return int(size + t[TL_O_BUFFERS] * output_bytes(p, heads, t[TL_Q], ceil_div(row_length, t[TL_KV])))
+
+
+@leaf
+def output_columns(dataflow: int, p: IntArray, t: IntArray) -> int:
+    """Columns of O under online softmax: F, and one for the row sum where the MAC array adds it up."""
+    return int(p[P_F] + (1 if dataflow == FUSEMAX and t[TL_EXP_ON] else 0))
+
+
+@leaf
+def plan_online(dataflow: int, p: IntArray, t: IntArray, slots: IntArray, places: IntArray) -> int:
+    """Lay out one core's L1 for online softmax, and return the number of slots.
+
+    Never a whole row of scores: a kv tile of C/P, its statistics and O, each as often as there are streams (`flash`:
+    row blocks; `fusemax`: kv tiles, of which it also keeps partial O). O is in the accumulator's data type.
+    """
+    heads, many = group_heads(p, t), streams(dataflow, t)
+    rows = heads * t[TL_Q]
+    blocks = 1 if dataflow == FUSEMAX else many
+    out = rows * output_columns(dataflow, p, t) * p[P_ACC_ELEMENT]
+    places[T_Q] = 0
+    n, offset = add_slots(slots, 0, 0, T_Q, blocks * t[TL_Q_BUFFERS], rows * p[P_E] * p[P_ELEMENT])
+    places[T_K] = n
+    n, offset = add_kv_slots(slots, n, offset, T_K, 0, p[P_E], p, t)
+    places[T_V] = n
+    n, offset = add_kv_slots(slots, n, offset, T_V, 0, p[P_F], p, t)
+    places[T_TILE] = n
+    n, offset = add_slots(slots, n, offset, T_TILE, many, rows * min(t[TL_KV], p[P_NKV]) * p[P_ELEMENT])
+    places[T_STATS] = n
+    n, offset = add_slots(slots, n, offset, T_STATS, many, online_stats_bytes(p, rows))
+    places[T_PART] = n
+    n, offset = add_slots(slots, n, offset, T_PART, many if dataflow == FUSEMAX else 0, out)
+    places[T_O] = n
+    n, offset = add_slots(slots, n, offset, T_O, blocks * t[TL_O_BUFFERS], out)
+    return n
+
+
+@leaf
+def online_stats_bytes(p: IntArray, rows: int) -> int:
+    """Bytes of the running maximum, the running sum and the correction of rows, in the accumulator's data type."""
+    return int(3 * rows * p[P_ACC_ELEMENT])
+
+
+@leaf
+def online_span(dataflow: int, p: IntArray, t: IntArray) -> int:
+    """Bytes that the slots of `plan_online` span."""
+    rows, many = group_heads(p, t) * t[TL_Q], streams(dataflow, t)
+    blocks = 1 if dataflow == FUSEMAX else many
+    out = rows * output_columns(dataflow, p, t) * p[P_ACC_ELEMENT]
+    size = blocks * t[TL_Q_BUFFERS] * rows * p[P_E] * p[P_ELEMENT] + kv_span(p, t, 0, 0) + kv_span(p, t, 1, 0)
+    size += many * (rows * min(t[TL_KV], p[P_NKV]) * p[P_ELEMENT] + online_stats_bytes(p, rows))
+    return int(size + (many if dataflow == FUSEMAX else 0) * out + blocks * t[TL_O_BUFFERS] * out)

@@ -10,11 +10,12 @@ from mas_sim._jit import leaf
 from mas_sim.costs import P_E, P_ELEMENT, P_F, ceil_div
 from mas_sim.dataflows._blocks import (
     begin_places,
-    edge_flags,
     fetch_kv,
     fetch_q,
     first_tile,
     free_place,
+    length_kind,
+    output_pass,
     ragged_kv,
     row_kind,
     slot_of,
@@ -29,25 +30,17 @@ from mas_sim.dataflows._emission import (
     BK_LAST,
     BK_N,
     BK_ROW_BLOCKS,
-    BK_ROWS,
     BK_T,
     PLACE_P_TILE,
-    ROW_CLASS,
-    ROW_FIELDS,
     begin_pass,
     issue,
     link_pass,
 )
 from mas_sim.dataflows._plan import (
     KB_LOAD_C,
-    KB_LOAD_P,
-    KB_PV,
     KB_QK,
-    KB_ROW_CLASSES,
     KB_STORE_C,
-    KB_STORE_O,
     KB_STORE_P,
-    PV_VARIANTS,
 )
 from mas_sim.dataflows._slots import (
     add_kv_slots,
@@ -62,11 +55,8 @@ from mas_sim.schedule import (
     LOAD,
     MAC,
     OP_LOAD_C,
-    OP_LOAD_P,
-    OP_PV,
     OP_QK,
     OP_STORE_C,
-    OP_STORE_O,
     OP_STORE_P,
     STORE,
     T_K,
@@ -151,36 +141,13 @@ def _softmax_pass(code: CodeArray, book: IntArray) -> None:
     begin_places(book, book[BK_T + TL_SCORE_BUFFERS])
     for item in range(book[BK_FIRST], book[BK_LAST]):
         g, i, place = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS], item - book[BK_FIRST]
-        kind = row_kind(book, g, i) * book[BK_KINDS + KB_ROW_CLASSES]
-        kind += book[book[BK_ROWS] + i * ROW_FIELDS + ROW_CLASS]
+        kind = length_kind(book, g, i)
         slot = take_place(book, place)
         issue(code, book, OP_LOAD_C, LOAD, book[BK_KINDS + KB_LOAD_C] + kind, slot, -1, -1, g, i, 0, 0, 3)
         softmax(code, book, place)
         slot = slot_of(book, place)
         free_place(book, place)
         issue(code, book, OP_STORE_P, STORE, book[BK_KINDS + KB_STORE_P] + kind, -1, slot, -1, g, i, 0, 0, 3)
-
-
-@leaf
-def _output_pass(code: CodeArray, book: IntArray) -> None:
-    done = 0
-    for item in range(book[BK_FIRST], book[BK_LAST]):
-        g, i = item // book[BK_ROW_BLOCKS], item % book[BK_ROW_BLOCKS]
-        o_slot = book[BK_BASE + T_O] + (item - book[BK_FIRST]) % book[BK_T + TL_O_BUFFERS]
-        row = row_kind(book, g, i)
-        first, last = first_tile(book, i), first_tile(book, i + 1)
-        for at in range(first, last):
-            j = tile_at(book, at)
-            slot = book[BK_BASE + PLACE_P_TILE] + done % book[BK_T + TL_SCORE_BUFFERS]
-            kind = row * 2 + ragged_kv(book, j)
-            load = book[BK_KINDS + KB_LOAD_P] + kind
-            issue(code, book, OP_LOAD_P, LOAD, load, slot, -1, -1, g, i, j, at - first, 3)
-            v_slot = fetch_kv(code, book, 1, g, i, j)
-            flags = edge_flags(at, first, last)
-            kind = book[BK_KINDS + KB_PV] + kind * PV_VARIANTS + flags
-            issue(code, book, OP_PV, MAC, kind, o_slot, slot, v_slot, g, i, j, at - first, flags)
-            done += 1
-        issue(code, book, OP_STORE_O, STORE, book[BK_KINDS + KB_STORE_O] + row, -1, o_slot, -1, g, i, 0, 0, 3)
 
 
 @leaf
@@ -192,5 +159,5 @@ def emit_core(code: CodeArray, book: IntArray) -> None:
     _softmax_pass(code, book)
     link_pass(code, book, second, start)
     third = begin_pass(book)
-    _output_pass(code, book)
+    output_pass(code, book)
     link_pass(code, book, third, start)

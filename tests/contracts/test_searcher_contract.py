@@ -7,15 +7,16 @@ import pytest
 from builders import small_arch, small_workload
 
 from mas_sim.arch import Arch
-from mas_sim.dataflows import DATAFLOWS, build_schedule, footprint, overwrite_fault
+from mas_sim.dataflows import DATAFLOWS, build_schedule, footprint
 from mas_sim.energy import energy_coefficients
-from mas_sim.errors import MasSimError
+from mas_sim.errors import MasSimError, TilingError
 from mas_sim.meter import meter
 from mas_sim.search.base import NothingFitsError, SearchResult, Trial
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.objective import OBJECTIVES
 from mas_sim.search.space import SearchSpace
 from mas_sim.simulator import simulate
+from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
 
 
@@ -51,10 +52,16 @@ def space_of(dataflow: str, problem: str, choices: str = "residency") -> SearchS
 
 def fits(space: SearchSpace, index: int) -> bool:
     """Whether a tiling is possible and fits L1."""
-    tiling = space.tiling(index)
-    if overwrite_fault(space.dataflow, space.arch, space.workload, tiling):
+    try:
+        return not footprint(space.dataflow, space.arch, space.workload, space.tiling(index)).over_bytes
+    except TilingError:
         return False
-    return not footprint(space.dataflow, space.arch, space.workload, tiling).over_bytes
+
+
+def same_choices(t: Tiling) -> tuple[object, ...]:
+    """Return what tilings must have in common for one of them to leave more room than the other."""
+    ways = (t.core_split, t.overwrite, t.softmax_in_place, t.exp_on, t.overlap)
+    return (t.batch_tile, t.head_tile, t.q_tile, t.kv_tile, *ways)
 
 
 def legal_indices(space: SearchSpace) -> list[int]:
@@ -75,12 +82,12 @@ def legal_indices(space: SearchSpace) -> list[int]:
         ]
         ring = t.score_buffers if space.dataflow == "layer_wise" else 0
         amounts[index] = (*kv[0], *kv[1], t.q_buffers, t.o_buffers, ring)
-        same = (t.batch_tile, t.head_tile, t.q_tile, t.kv_tile, t.core_split, t.overwrite, t.softmax_in_place)
+        same = same_choices(t)
         more.setdefault((*same, 0 if ring else t.score_buffers), set()).add(amounts[index])
     kept = []
     for index in legal:
         t = space.tiling(index)
-        same = (t.batch_tile, t.head_tile, t.q_tile, t.kv_tile, t.core_split, t.overwrite, t.softmax_in_place)
+        same = same_choices(t)
         ring = space.dataflow == "layer_wise"
         others = more[(*same, 0 if ring else t.score_buffers)]
         mine = amounts[index]
