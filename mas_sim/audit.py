@@ -10,32 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mas_sim.accesses import STEP_OPS, malformed
+from mas_sim.completeness import check_completeness
 from mas_sim.errors import ScheduleError
-from mas_sim.geometry import Geometry, make_geometry
+from mas_sim.geometry import make_geometry
 from mas_sim.hazards import describe_when, find_hazards
+from mas_sim.malformed import malformed
 from mas_sim.overwrites import begin_of, broken_timeline, mistimed, read_overwrites, wrong_links
 from mas_sim.schedule import (
     F_ALT,
     F_DEP0,
     F_DST,
-    F_FLAGS,
-    F_GROUP,
-    F_OP,
     F_QUEUE,
-    F_ROW,
     F_SRC0,
     F_SRC1,
-    F_STEP,
-    F_TILE,
-    FLAG_FIRST,
-    FLAG_LAST,
     LOAD,
     MAX_DEPS,
-    OP_NAMES,
-    OP_PV,
-    OP_QK,
-    OP_STORE_O,
     SLOT_BYTES,
     SLOT_OFFSET,
     UNIT_NAMES,
@@ -109,9 +98,10 @@ def audit(schedule: Schedule, timeline: Timeline) -> AuditResult:
     AuditResult
         Faults, each of which starts with its kind: `two things at once`, `out of order`, `L1 overfull`, `slot too
         small`, `dependency not respected`, `read too early`, `buffer reused too early`, `wrong data`, `two writes at
-        once`, `wrong tile`, `wrong flags`, `incomplete`, `stored ... times`, `malformed ...`. And of proactive
-        overwrite: `overwritten byte used`, `overwritten in use`, `not loaded again`, `window not awaited`, `stopped`,
-        `lost cycles`, `lost work not done again`, `wrong slot`, `wrong window`, `wrong victims`.
+        once`, `wrong tile`, `wrong flags`, `wrong list`, `incomplete`, `repeated`, `mask missing`, `mask repeated`,
+        `stored ... times`, `normalized ... times`, `malformed ...`. And of proactive overwrite: `overwritten byte
+        used`, `overwritten in use`, `not loaded again`, `window not awaited`, `stopped`, `lost cycles`, `lost work not
+        done again`, `wrong slot`, `wrong window`, `wrong victims`.
     """
     faults = _Faults()
     try:
@@ -135,7 +125,7 @@ def audit(schedule: Schedule, timeline: Timeline) -> AuditResult:
         faults.add_texts(wrong_links(schedule) + mistimed(schedule, timeline, overwrites))
         hazards = find_hazards(schedule, timeline, geometry, overwrites)
         faults.add(np.arange(len(hazards)), hazards.describe)
-        _check_completeness(schedule, geometry, faults)
+        check_completeness(schedule, geometry, faults)
     return faults.result()
 
 
@@ -205,55 +195,5 @@ def _check_dependencies(schedule: Schedule, timeline: Timeline, begin: IntArray,
         lambda at: (
             f"dependency not respected: {describe_when(schedule, timeline, int(waiting[at]))} must wait for "
             f"{describe_when(schedule, timeline, int(other[at]))}, and {sync[at]} cycles to synchronise"
-        ),
-    )
-
-
-def _check_completeness(schedule: Schedule, geometry: Geometry, faults: _Faults) -> None:
-    """Look for outputs that are not stored once, and for products that are missing or mislabelled."""
-    code = schedule.instructions.astype(np.int64)
-    ops, items = code[:, F_OP], geometry.groups * geometry.rows
-    stores = np.bincount((code[:, F_GROUP] * geometry.rows + code[:, F_ROW])[ops == OP_STORE_O], minlength=items)
-
-    def item(number: int) -> str:
-        return f"group {number // geometry.rows}, row {number % geometry.rows}"
-
-    faults.add(
-        np.flatnonzero(stores != 1),
-        lambda at: f"stored {stores[at]} times: the output of {item(at)} must be stored exactly once",
-    )
-    rows = np.repeat(np.arange(geometry.rows), geometry.row_pairs)
-    tiles = schedule.grid.row_tiles
-    pair = np.where(np.isin(ops, STEP_OPS), geometry.row_first[code[:, F_ROW]] + code[:, F_STEP], 0)
-    for op in (OP_QK, OP_PV):
-        chosen = ops == op
-        done = np.bincount(
-            (code[:, F_GROUP] * geometry.pairs + pair)[chosen], minlength=geometry.groups * geometry.pairs
-        )
-
-        def lacks(at: int, name: str = OP_NAMES[op]) -> str:
-            group, missing = divmod(at, geometry.pairs)
-            return f"incomplete: group {group}, row {rows[missing]} lacks {name} with kv tile {tiles[missing]}"
-
-        faults.add(np.flatnonzero(done == 0), lacks)
-    _check_labels(schedule, geometry, pair, faults)
-
-
-def _check_labels(schedule: Schedule, geometry: Geometry, pair: IntArray, faults: _Faults) -> None:
-    """Look for instructions whose tile or flags disagree with their step; `pair` is where that lies in all lists."""
-    code = schedule.instructions
-    ops, step, flags = code[:, F_OP], code[:, F_STEP], code[:, F_FLAGS] & (FLAG_FIRST | FLAG_LAST)
-    tiles = schedule.grid.row_tiles
-    faults.add(
-        np.flatnonzero(np.isin(ops, STEP_OPS) & (code[:, F_TILE] != tiles[pair])),
-        lambda i: f"wrong tile: step {step[i]} of the row block of {schedule.describe(i)} is kv tile {tiles[pair[i]]}",
-    )
-    last = geometry.row_pairs[code[:, F_ROW]] - 1
-    expected = np.where(step == 0, FLAG_FIRST, 0) + np.where(step == last, FLAG_LAST, 0)
-    faults.add(
-        np.flatnonzero((ops == OP_PV) & (flags != expected)),
-        lambda i: (
-            f"wrong flags: step {step[i]} of {last[i] + 1} of {schedule.describe(i)} has flags {flags[i]}, "
-            f"not {expected[i]}"
         ),
     )

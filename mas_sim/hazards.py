@@ -1,9 +1,9 @@
 """Does every read find the data that it expects? The search for hazards in a timeline, byte range by byte range.
 
 Slots of different tensors may overlap in address (a pass may lay L1 out anew), so accesses are cut into elementary
-ranges of addresses. In each, at the start of a read, the last write must have ended and have made the expected version;
-at the start of a write, all reads and writes before it must have ended. Those two rules find every hazard, and so every
-byte of a tile of K or V that a product used although softmax had overwritten it.
+ranges of addresses. In each, at the start of a read, the last write must have ended and have made the expected version,
+from the same first byte on; at the start of a write, all reads and writes before it must have ended. Those two rules
+find every hazard, and so every byte of a tile of K or V that a product used although softmax had overwritten it.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class _Touches(NamedTuple):
         The elementary range; int64[touches], like all.
     access
         Row in `Accesses`.
-    instruction, is_write, version
+    instruction, is_write, version, first
         As there.
     start, end
         Places of the instruction's start and end in the order of events.
@@ -43,6 +43,7 @@ class _Touches(NamedTuple):
     instruction: IntArray
     is_write: IntArray
     version: IntArray
+    first: IntArray
     start: IntArray
     end: IntArray
 
@@ -60,7 +61,7 @@ def _cut(accesses: Accesses, start: IntArray, end: IntArray) -> _Touches:
     access = access[order]
     instruction = accesses.instruction[access]
     return _Touches(
-        cell[order], access, instruction, accesses.is_write[access], accesses.version[access],
+        cell[order], access, instruction, accesses.is_write[access], accesses.version[access], accesses.first[access],
         start[instruction], end[instruction],
     )  # fmt: skip
 
@@ -143,6 +144,11 @@ class Hazards:
         makes = (self.touches.is_write[at] > 0) & (self.touches.version[at] == self.touches.version[touch])
         makers = np.flatnonzero(makes & (self.touches.instruction[at] != instruction)) + at.start
         who = f"{self._when(instruction)} reads {self._version(touch)}"
+        if other >= 0 and self.timeline.end[other] <= self.timeline.start[instruction]:
+            found = self._write_of(other, at)
+            if self.touches.version[found] == self.touches.version[touch]:
+                here, there = self.touches.first[touch], self.touches.first[found]
+                return f"wrong data: {who} from byte {here:,} on, but {self._when(other)} wrote it from {there:,} on"
         overwritten = self.schedule.overwrites and self._is_kv(touch) and other >= 0
         overwritten = overwritten and not self._is_kv(self._write_of(other, at))
         if overwritten and self._ran_early(instruction):
@@ -195,7 +201,8 @@ def find_hazards(schedule: Schedule, timeline: Timeline, geometry: Geometry, ove
     last_write = _before(np.maximum.accumulate(np.where(writes, place, -1)))
     written = last_write >= cell_first
     in_flight = written & (touches.end[last_write] > touches.start)
-    stale = ~writes & (~written | in_flight | (touches.version[last_write] != touches.version))
+    other_data = (touches.version[last_write] != touches.version) | (touches.first[last_write] != touches.first)
+    stale = ~writes & (~written | in_flight | other_data)
     writer = np.where(written, touches.instruction[last_write], -1)
 
     # The two halves of an update, an instruction that reads and writes the same bytes, stand behind each other.

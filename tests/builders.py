@@ -13,7 +13,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mas_sim.arch import Arch, load_arch
-from mas_sim.dataflows import DATAFLOWS, build_schedule, overwrite_fault
+from mas_sim.costs import FORM_ROWS
+from mas_sim.dataflows import DATAFLOWS, build_schedule, legal_tiling, overwrite_fault
+from mas_sim.errors import TilingError
 from mas_sim.schedule import (
     C_CYCLES,
     COST_FIELDS,
@@ -188,7 +190,10 @@ class Problem(NamedTuple):
 def archs(draw: st.DrawFn) -> Arch:
     """Draw a machine of 1 to 3 cores; delays, softmax passes, path, timing of the array and preemption are mixed."""
     steps = ["max", "subtract", "exp", "sum", "divide"]
-    cuts = ([steps], [steps[:1], steps[1:]], [[step] for step in steps], [["scale", "max"], steps[1:4], steps[4:]])
+    cuts = (
+        *([steps], [steps[:1], steps[1:]], [[step] for step in steps], [["scale", "max"], steps[1:4], steps[4:]]),
+        *([steps[:3], ["sum", "reciprocal", "multiply"]], [["scale"], steps[:4], ["reciprocal"], ["multiply"]]),
+    )
     passes = draw(st.sampled_from(cuts))
     path = draw(st.sampled_from(["l1", "direct", "dram"]))
     changes = {
@@ -217,11 +222,12 @@ def archs(draw: st.DrawFn) -> Arch:
 def random_tiling(draw: st.DrawFn, dataflow: str | None = None) -> Problem:
     """Draw a legal tiling with the workload and machine it is for.
 
-    Ragged last tiles, several batches and heads, grouped-query attention, every residency and buffering, softmax in
-    place or not, proactive overwrite and both core splits occur. A schedule of it has at most some 400 instructions,
-    and always fits L1.
+    Ragged last tiles, several batches and heads, grouped-query attention, masks, all data types, every residency and
+    buffering, softmax in place or not, proactive overwrite, all overlaps, exp on both units and both core splits occur.
+    A schedule of it has at most some 400 instructions, and always fits L1.
     """
     name = dataflow or draw(st.sampled_from(sorted(DATAFLOWS)))
+    flow = DATAFLOWS[name]
     overwrite = draw(st.sampled_from(OVERWRITES)) if name == "mas" else "none"
     kv_heads = draw(st.integers(1, 3))
     batch, heads = draw(st.integers(1, 2)), kv_heads * draw(st.integers(1, 3))
@@ -229,21 +235,25 @@ def random_tiling(draw: st.DrawFn, dataflow: str | None = None) -> Problem:
     batch_tile = draw(st.integers(1, batch))
     groups = -(-batch // batch_tile) * -(-heads // head_tile)
     rows = draw(st.integers(1, max(1, min(5, 12 // groups))))
-    kv_tiles = draw(st.integers(1, max(1, min(5, 40 // (groups * rows)))))
+    pairs = 40 if flow.form == FORM_ROWS else 24  # those that do softmax tile by tile write more for each
+    kv_tiles = draw(st.integers(1, max(1, min(5, pairs // (groups * rows)))))
     head_dims = draw(st.integers(1, 40)), draw(st.integers(1, 40))
     # Overwrite needs row blocks of P that are no larger than all of V (K).
     window = head_dims[overwrite == "v"] * -(-head_tile * kv_heads // heads) // head_tile
     q_tile = draw(st.integers(1, 24 if overwrite == "none" else max(1, min(24, window))))
     kv_tile = draw(st.integers(1, 24))
+    n_q = (rows - 1) * q_tile + draw(st.integers(1, q_tile))
+    n_kv = (kv_tiles - 1) * kv_tile + draw(st.integers(1, kv_tile))
     workload = small_workload(
         batch=batch,
         heads=heads,
         kv_heads=kv_heads,
-        n_q=(rows - 1) * q_tile + draw(st.integers(1, q_tile)),
-        n_kv=(kv_tiles - 1) * kv_tile + draw(st.integers(1, kv_tile)),
+        n_q=n_q,
+        n_kv=n_kv,
         head_dim_qk=head_dims[0],
         head_dim_v=head_dims[1],
-        dtype=draw(st.sampled_from(["fp16", "int8"])),
+        **draw(st.sampled_from(DTYPES)),
+        **(draw(masks(n_q, n_kv)) if overwrite == "none" else {}),
     )
     buffers = st.integers(1, MAX_BUFFERS)
     tiling = Tiling(
@@ -256,20 +266,51 @@ def random_tiling(draw: st.DrawFn, dataflow: str | None = None) -> Problem:
         q_buffers=draw(buffers),
         k_buffers=draw(buffers),
         v_buffers=draw(buffers),
-        score_buffers=draw(st.sampled_from(DATAFLOWS[name].score_buffers)),
+        score_buffers=draw(st.sampled_from(flow.score_buffers)),
         o_buffers=draw(buffers),
         core_split=draw(st.sampled_from(CORE_SPLITS)),
-        softmax_in_place=draw(st.booleans()),
+        softmax_in_place=draw(st.sampled_from(flow.in_place)),
+        overlap=draw(st.sampled_from(flow.overlaps)),
     )
-    arch = draw(archs())
+    arch, exp_on = draw(archs()), draw(st.sampled_from(flow.exp_on))
+    tiling = computing_exp(name, arch, workload, tiling, exp_on)
     return Problem(name, arch, workload, overwriting(name, arch, workload, tiling, overwrite))
+
+
+DTYPES = (
+    *({"dtype": "fp16"}, {"dtype": "bf16"}, {"dtype": "int8"}),
+    {"dtype": "int8", "accumulator": "fp32"},
+)
+"""All data types that a workload can have."""
+
+
+@st.composite
+def masks(draw: st.DrawFn, n_q: int, n_kv: int) -> dict[str, Any]:
+    """Draw the fields of a mask that leaves every row a key: none, causal, or a window on either side."""
+    kinds = ["none", "sliding_window"] + (["causal"] if n_q <= n_kv else [])
+    kind = draw(st.sampled_from(kinds))
+    if kind != "sliding_window":
+        return {"mask": kind}
+    least = max(0, n_q - n_kv)
+    ahead = draw(st.integers(least, max(least, n_kv)))
+    return {"mask": kind, "window_back": draw(st.integers(0, n_kv)), "window_ahead": ahead}
+
+
+def computing_exp(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling, exp_on: str) -> Tiling:
+    """Let a unit compute exp; return the tiling as it is if that is not legal."""
+    changed = replace(tiling, exp_on=exp_on)
+    try:
+        legal_tiling(dataflow, arch, workload, changed)
+    except TilingError:
+        return tiling
+    return changed
 
 
 def overwriting(dataflow: str, arch: Arch, workload: Workload, tiling: Tiling, overwrite: str) -> Tiling:
     """Change a tiling as little as that overwrite needs; return it as it is if nothing makes the overwrite legal."""
     if overwrite == "none":
         return tiling
-    resident = {f"{overwrite}_resident_tiles": tiling.kv_tiles(workload)}
+    resident: dict[str, Any] = {f"{overwrite}_resident_tiles": tiling.kv_tiles(workload)}
     changed = replace(tiling, overwrite=overwrite, softmax_in_place=False, score_buffers=2, **resident)
     return tiling if overwrite_fault(dataflow, arch, workload, changed.clipped(workload)) else changed
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from builders import Problem, overwriting, random_tiling
+from builders import DTYPES, Problem, computing_exp, masks, overwriting, random_tiling
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,30 +20,35 @@ from mas_sim.tiling import CORE_SPLITS, OVERWRITES, Tiling
 from mas_sim.timeline import Timeline
 from mas_sim.workload import Workload
 
-STEPS = ("scale", "max", "subtract", "exp", "sum", "divide")
+STEPS = ("scale", "max", "subtract", "exp", "sum")
+NORMALIZING = (("divide",), ("reciprocal", "multiply"))
 
 
 @st.composite
-def workloads(draw: st.DrawFn, n_q: tuple[int, int] = (1, 40), n_kv: tuple[int, int] = (1, 40)) -> Workload:
-    """Small attention layers: any heads over K/V heads, any lengths, E unlike F."""
+def workloads(
+    draw: st.DrawFn, n_q: tuple[int, int] = (1, 40), n_kv: tuple[int, int] = (1, 40), masked: bool = True
+) -> Workload:
+    """Small attention layers: any heads over K/V heads, any lengths, E unlike F, any mask and data type."""
     kv_heads = draw(st.integers(1, 3))
+    lengths = draw(st.integers(*n_q)), draw(st.integers(*n_kv))
     return Workload(
         name="any",
         batch=draw(st.integers(1, 3)),
         heads=kv_heads * draw(st.integers(1, 3)),
         kv_heads=kv_heads,
-        n_q=draw(st.integers(*n_q)),
-        n_kv=draw(st.integers(*n_kv)),
+        n_q=lengths[0],
+        n_kv=lengths[1],
         head_dim_qk=draw(st.integers(1, 9)),
         head_dim_v=draw(st.integers(1, 9)),
-        dtype=draw(st.sampled_from(["fp16", "int8"])),
+        **draw(st.sampled_from(DTYPES)),
+        **(draw(masks(*lengths)) if masked else {}),
     )
 
 
 @st.composite
 def arches(draw: st.DrawFn) -> Arch:
     """Machines with room enough, but any number of cores, any speeds, and softmax cut into any passes."""
-    steps = STEPS[draw(st.integers(0, 1)) :]
+    steps = (*STEPS[draw(st.integers(0, 1)) :], *draw(st.sampled_from(NORMALIZING)))
     cuts = draw(st.sets(st.integers(1, len(steps) - 1)))
     edges = [0, *sorted(cuts), len(steps)]
     changes: dict[str, Any] = {
@@ -68,8 +73,8 @@ def arches(draw: st.DrawFn) -> Arch:
 
 @st.composite
 def tilings(draw: st.DrawFn, dataflow: str) -> Tiling:
-    """Any tiling that the dataflow takes, larger than the workload or not."""
-    buffers = st.integers(1, 4)
+    """Any tiling that the dataflow takes, larger than the workload or not; exp is on the vector unit."""
+    buffers, flow = st.integers(1, 4), DATAFLOWS[dataflow]
     return Tiling(
         batch_tile=draw(st.integers(1, 3)),
         head_tile=draw(st.integers(1, 6)),
@@ -81,15 +86,18 @@ def tilings(draw: st.DrawFn, dataflow: str) -> Tiling:
         k_buffers=draw(buffers),
         v_buffers=draw(buffers),
         o_buffers=draw(buffers),
-        score_buffers=draw(st.sampled_from(DATAFLOWS[dataflow].score_buffers)),
+        score_buffers=draw(st.sampled_from(flow.score_buffers)),
         core_split=draw(st.sampled_from(CORE_SPLITS)),
-        softmax_in_place=draw(st.booleans()),
+        softmax_in_place=draw(st.sampled_from(flow.in_place)),
+        overlap=draw(st.sampled_from(flow.overlaps)),
     )
 
 
 @st.composite
 def schedules(draw: st.DrawFn, dataflow: str) -> Schedule:
-    return build_schedule(dataflow, draw(arches()), draw(workloads()), draw(tilings(dataflow)))
+    arch, workload, tiling = draw(arches()), draw(workloads()), draw(tilings(dataflow))
+    exp_on = draw(st.sampled_from(DATAFLOWS[dataflow].exp_on))
+    return build_schedule(dataflow, arch, workload, computing_exp(dataflow, arch, workload, tiling, exp_on))
 
 
 @st.composite
@@ -98,7 +106,7 @@ def overwrites(draw: st.DrawFn) -> Schedule:
 
     Slow vector units stop products in flight, fast ones overwrite before they start; slow channels let them wait.
     """
-    arch, workload, tiling = draw(arches()), draw(workloads((5, 20), (10, 40))), draw(tilings("mas"))
+    arch, workload, tiling = draw(arches()), draw(workloads((5, 20), (10, 40), masked=False)), draw(tilings("mas"))
     changes: dict[str, Any] = {
         "vec.op_lane_cycles.max": draw(st.integers(1, 20)),
         "vec.lanes": draw(st.sampled_from([1, 2, 4, 16, 256])),
@@ -106,7 +114,7 @@ def overwrites(draw: st.DrawFn) -> Schedule:
     }
     if draw(st.booleans()):  # then a product has time to begin before the first pass that writes
         changes["vec.softmax_passes"] = [["max"], ["subtract", "exp", "sum", "divide"]]
-    sizes = {
+    sizes: dict[str, Any] = {
         "head_tile": draw(st.integers(1, 2)),
         "q_tile": draw(st.integers(1, 4)),
         "kv_tile": draw(st.integers(3, 9)),
@@ -151,5 +159,11 @@ def test_is_every_overwrite_legal_and_correct() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=random_tiling("mas"))
+def test_are_the_schedules_of_mas_that_other_tests_draw_legal(problem: Problem) -> None:
+    assert_legal_and_correct(problem.build())
+
+
+@settings(derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(problem=random_tiling())
 def test_are_the_schedules_that_other_tests_draw_legal(problem: Problem) -> None:
     assert_legal_and_correct(problem.build())
