@@ -1,11 +1,14 @@
-"""Are the figures in the README and docs/model.md what the main job gives?"""
+"""Are the figures and formulas in the README and docs/model.md what the code gives?"""
 
 from pathlib import Path
 
 import pytest
 
 from mas_sim.arch import load_arch
+from mas_sim.bounds import closed_form_dram_bytes
+from mas_sim.dataflows import DATAFLOWS
 from mas_sim.sweep import MAIN_WORKLOADS, Comparison, Spread, compare
+from mas_sim.tiling import Tiling
 from mas_sim.workload import load_workload
 
 ROOT = Path(__file__).parents[2]
@@ -39,3 +42,35 @@ def test_does_the_model_page_show_the_same_beside_the_published_figures(main_job
     assert f"| energy saving over FLAT, geometric mean | 18.6 % | {100 * saving.geomean:.1f} % |" in page
     three = [100 * (1 - main_job.energy_ratio(name, "flat")) for name in ("llama3_8b", "bert_base", "vit_b_16")]
     assert f"| 0.02 % / 2.0 % / 3.3 % | {' / '.join(f'{value:.1f} %' for value in three)} |" in page
+
+
+def dram_formulas() -> dict[str, str]:
+    """The DRAM bytes of each dataflow, as the README's table states them: its last column, by the first one."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| name | fuses |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table]
+    return {cells[0]: cells[-1] for cells in rows}
+
+
+def test_does_the_readme_list_every_dataflow() -> None:
+    assert list(dram_formulas()) == list(DATAFLOWS)
+
+
+@pytest.mark.parametrize("dataflow", DATAFLOWS)
+@pytest.mark.parametrize("resident", [(0, 4), (1, 3), (4, 4)])
+def test_are_the_dram_formulas_of_the_readme_those_of_the_code(dataflow: str, resident: tuple[int, int]) -> None:
+    """BERT-Base in kv tiles of 128, four to a head, and in seven row blocks, the last one ragged."""
+    w = load_workload("bert_base")
+    for overlap in DATAFLOWS[dataflow].overlaps:
+        n = 4 if overlap == "ping_pong" else 7
+        k_share, v_share = (tiles / 4 for tiles in resident)
+        values = {
+            "Q": w.q_bytes, "O": w.o_bytes, "S": w.scores * w.bytes_per_element,
+            "K'": w.k_bytes * (k_share + n * (1 - k_share)), "V'": w.v_bytes * (v_share + n * (1 - v_share)),
+        }  # fmt: skip
+        terms = [term.split(" ") for term in dram_formulas()[dataflow].split(" + ")]
+        expected = sum(int(term[0] if len(term) > 1 else 1) * values[term[-1]] for term in terms)
+        tiling = Tiling(
+            q_tile=80, kv_tile=128, k_resident_tiles=resident[0], v_resident_tiles=resident[1], overlap=overlap
+        )
+        assert closed_form_dram_bytes(dataflow, w, tiling) == expected
