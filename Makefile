@@ -13,7 +13,7 @@ TOOLS := $(VENV)/.installed-tools
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
-# Compiled code is kept beside byte code in __pycache__; without it every run would compile for half a minute.
+# Compiled code is kept beside byte code in __pycache__; without it every run would compile for a minute.
 unexport PYTHONDONTWRITEBYTECODE
 unexport NUMBA_DISABLE_JIT
 

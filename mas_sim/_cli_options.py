@@ -5,21 +5,21 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
-from mas_sim.arch import Arch, load_arch
+from mas_sim.arch import Arch, Normalize, load_arch
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError, MasSimError
-from mas_sim.sweep import AUTO, StepProgress
-from mas_sim.tiling import Tiling
+from mas_sim.sweep import AUTO, StepProgress, require_name
+from mas_sim.tiling import GRANULARITIES, Tiling
 from mas_sim.workload import Workload, load_workload
 
 INTERRUPTED = 130
@@ -67,6 +67,21 @@ OverwriteOption = Annotated[
     str | None,
     typer.Option(help="What softmax may write P over (mas): none, v, k, or auto, the first of these that fits."),
 ]
+ExpOnOption = Annotated[str | None, typer.Option(help="Unit that computes exp (fusemax): vec or mac.")]
+OverlapOption = Annotated[
+    str | None, typer.Option(help="How MAC and VEC overlap: none or ping_pong (flash), pipelined or none (fusemax).")
+]
+GranularityOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What is fused at once, as FLAT names it: M (all batches), B (a batch), H (a head) or R (rows). Limits "
+        "the search to it; with tile sizes, sets those not given."
+    ),
+]
+NormalizeOption = Annotated[
+    str | None,
+    typer.Option(help="How softmax divides: divide (each element) or reciprocal (one a row). Default: the machine's."),
+]
 
 
 class CommandGroup(TyperGroup):
@@ -105,7 +120,7 @@ def search_progress() -> Iterator[StepProgress]:
                 return
             # A new task, since a total that was known cannot be forgotten: the bar pulses while it is not.
             bar.remove_task(task)
-            state = "compiling (about half a minute, once)" if nothing_compiled() else "bounding tilings"
+            state = "compiling (about a minute, once)" if nothing_compiled() else "bounding tilings"
             task = bar.add_task(what, total=None, state=state)
 
         yield step
@@ -134,6 +149,16 @@ def arch_of(name: str) -> Arch:
         return load_arch(name)
 
 
+def with_normalize(arch: Arch, normalize: str | None) -> Arch:
+    """Return the machine with the softmax that `--normalize` asks for, if it is given."""
+    if normalize is None:
+        return arch
+    try:
+        return arch.with_softmax(cast(Normalize, normalize))
+    except ConfigError as error:
+        raise ConfigError(replace(fault, file="--normalize", path="") for fault in error.faults) from None
+
+
 def workload_of(name: str) -> Workload:
     """Load what `--workload` names."""
     with naming("--workload"):
@@ -156,7 +181,9 @@ def names_of(option: str, values: Sequence[str] | None, default: Sequence[str]) 
     return names
 
 
-def given_tiling(dataflow: str, objective: Objective | None, options: dict[str, Any]) -> Tiling | None:
+def given_tiling(
+    dataflow: str, objective: Objective | None, options: dict[str, Any], workload: Workload
+) -> Tiling | None:
     """Return the tiling that the options give, or None if they leave it to the search.
 
     Parameters
@@ -164,15 +191,18 @@ def given_tiling(dataflow: str, objective: Objective | None, options: dict[str, 
     objective
         The one asked for, None if none is.
     options
-        Options by name; those that are no choice of a tiling are ignored.
+        Options by name; those that are no choice of a tiling are ignored, but for `granularity`, which sets the tile
+        sizes that are not given where any choice is.
 
     Raises
     ------
     MasSimError
-        If an option would have no effect.
+        If an option would have no effect, or the tile sizes are not of the granularity.
     """
     choices = {spec.name: options[spec.name] for spec in fields(Tiling) if options[spec.name] is not None}
-    flow = DATAFLOWS.get(dataflow)
+    flow, granularity = DATAFLOWS.get(dataflow), options["granularity"]
+    if granularity is not None:
+        require_name("granularity", granularity, GRANULARITIES)
     if "score_buffers" in choices and flow is not None and len(flow.score_buffers) == 1:
         raise MasSimError(f"--score-buffers: {dataflow} has no choice, it always has {flow.score_buffers[0]}")
     if not choices:
@@ -184,7 +214,32 @@ def given_tiling(dataflow: str, objective: Objective | None, options: dict[str, 
         raise MasSimError(f"--objective is for the search, which is off when a tiling is given ({given})")
     if choices.get("overwrite") in ("v", "k"):
         choices.setdefault("softmax_in_place", False)
+    if granularity is not None:
+        choices = _fused_sizes(granularity, workload) | choices
+        _check_fused(granularity, workload, choices)
     return Tiling(**choices)
+
+
+def _fused_sizes(granularity: str, workload: Workload) -> dict[str, int]:
+    """Return the tile sizes that a granularity fixes: whole dimensions, the inner ones first; `R` fixes none."""
+    whole = {"q_tile": workload.n_q, "head_tile": workload.heads, "batch_tile": workload.batch}
+    return dict(list(whole.items())[: len(whole) - GRANULARITIES.index(granularity)])
+
+
+def _check_fused(granularity: str, workload: Workload, choices: dict[str, Any]) -> None:
+    """Refuse tile sizes that fuse less or more than a granularity says; all at once.
+
+    A dimension of 1 has one size only, and so does not tell a granularity from the next one.
+    """
+    whole, fixed = _fused_sizes("M", workload), _fused_sizes(granularity, workload)
+    free = next((name for name in whole if name not in fixed), None)
+    sizes = asdict(Tiling()) | choices
+    rules = [(name, f"{size} or more") for name, size in fixed.items() if sizes[name] < size]
+    if free is not None and sizes[free] >= whole[free] > 1:
+        rules.append((free, f"less than {whole[free]}"))
+    if rules:
+        faults = [f"--{name.replace('_', '-')} must be {rule} (got {sizes[name]})" for name, rule in rules]
+        raise MasSimError(f"--granularity {granularity}: {'; '.join(faults)}")
 
 
 def print_json(data: Any) -> None:

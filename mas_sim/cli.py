@@ -1,4 +1,4 @@
-"""The command line, `mas-sim`: list, validate, run, compare, limits, crossover.
+"""The command line, `mas-sim`: list, validate, run, compare, limits, crossover, workload.
 
 Results go to standard output, everything else to standard error. A fault in what the user gave is one clear
 message and exit code 2, never a traceback; a schedule that fails its audit or its numerical check, or an output that
@@ -23,11 +23,15 @@ from mas_sim._cli_options import (
     CommandGroup,
     DtypeChoice,
     EnergyLevel,
+    ExpOnOption,
+    GranularityOption,
     InPlaceOption,
     JsonOption,
     LevelOption,
+    NormalizeOption,
     Objective,
     ObjectiveOption,
+    OverlapOption,
     OverwriteOption,
     ResidentOption,
     SizeOption,
@@ -40,8 +44,11 @@ from mas_sim._cli_options import (
     plain_console,
     print_json,
     search_progress,
+    with_normalize,
     workload_of,
 )
+from mas_sim._cli_workload import workload_command
+from mas_sim._compare_tables import compare_tables
 from mas_sim.arch import Arch, load_arch
 from mas_sim.config import list_presets
 from mas_sim.crossover import SERIES, CrossoverPoint, crossover, findings, parse_lengths, too_long
@@ -75,8 +82,10 @@ def list_command() -> None:
         about = load_arch(name).description.splitlines()
         console.print(Text(f"  {name:<16} {about[0] if about else ''}"))
     console.print(Text("workloads", style="bold"), "(--workload)")
-    for name in list_presets("workloads"):
-        console.print(Text(f"  {name:<16} {tables.shape_of(load_workload(name))}"))
+    names = list_presets("workloads")
+    width = max(map(len, names), default=0)
+    for name in names:
+        console.print(Text(f"  {name:<{width}} {tables.shape_of(load_workload(name))}"))
     console.print(Text("dataflows", style="bold"), "(--dataflow)")
     for flow in DATAFLOWS.values():
         console.print(Text(f"  {flow.name:<16} {flow.summary}"))
@@ -89,7 +98,8 @@ def validate_command(file: Annotated[str, typer.Argument(help="An arch or worklo
     model = validate_file(Path(file))
     kind = {Arch: "machine", Workload: "workload"}.get(type(model), "energy table")
     name = getattr(model, "name", None) or getattr(model, "id", "")
-    typer.echo(f"{file}: ok, a {kind} ({name}), hash {model.hash}")
+    shape = f" of {tables.shape_of(model)}" if isinstance(model, Workload) else ""
+    typer.echo(f"{file}: ok, a {kind} ({name}){shape}, hash {model.hash}")
 
 
 @app.command("run")
@@ -115,14 +125,19 @@ def run_command(
     core_split: SplitOption = None,
     softmax_in_place: InPlaceOption = None,
     overwrite: OverwriteOption = None,
+    exp_on: ExpOnOption = None,
+    overlap: OverlapOption = None,
+    granularity: GranularityOption = None,
+    normalize: NormalizeOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs of the numerical check.")] = 0,
     trace: Annotated[str | None, typer.Option(help="Write a Chrome/Perfetto JSON file.")] = None,
     figure: Annotated[str | None, typer.Option(help="Draw the timeline: .svg, .pdf or .png.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one dataflow: at the given tiling, or at its proven best one."""
-    tiling = given_tiling(dataflow, objective, locals())
-    machine, shape = arch_of(arch), workload_of(workload)
+    options = locals()
+    machine, shape = with_normalize(arch_of(arch), normalize), workload_of(workload)
+    tiling = given_tiling(dataflow, objective, options, shape)
     goal = (objective or Objective.latency).value
     what = f"{shape.name} {dataflow}"
     with search_progress() as step:
@@ -131,7 +146,7 @@ def run_command(
         else:
             report = best_report(
                 dataflow, machine, shape, goal, energy_level=energy.value, check=True, seed=seed,
-                progress=lambda done, total: step(what, done, total),
+                granularity=granularity, progress=lambda done, total: step(what, done, total),
             )  # fmt: skip
     if as_json:
         plan = {"l1_plan": report.l1_plan()}
@@ -169,21 +184,21 @@ def compare_command(
     ] = None,
     objective: ObjectiveOption = Objective.latency,
     energy: LevelOption = EnergyLevel.nominal,
+    normalize: NormalizeOption = None,
     check: Annotated[bool, typer.Option("--check", help="Audit and execute every winner.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare dataflows over workloads, each at its proven best tiling."""
-    machine = arch_of(arch)
+    machine = with_normalize(arch_of(arch), normalize)
     shapes = [workload_of(name) for name in names_of("--workload", workload, MAIN_WORKLOADS)]
-    flows = names_of("--dataflow", dataflow, MAIN_DATAFLOWS)
-    if flows == ["all"]:
-        flows = list(DATAFLOWS)
+    asked = names_of("--dataflow", dataflow, MAIN_DATAFLOWS)
+    flows = [flow for name in asked for flow in (DATAFLOWS if name == "all" else (name,))]
     with search_progress() as step:
         result = compare(machine, shapes, flows, objective.value, energy_level=energy.value, check=check, progress=step)
     if as_json:
         print_json(result.as_dict())
     else:
-        plain_console().print(*tables.compare_tables(result))
+        plain_console().print(compare_tables(result))
     if check:
         _exit_by_checks(list(result.reports))
 
@@ -242,6 +257,9 @@ def crossover_command(
     if stopped:
         typer.echo(f"interrupted: {len(points)} of {len(lengths)} lengths are done", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+app.command("workload")(workload_command)
 
 
 def _draw_crossover(points: list[CrossoverPoint], path: str, title: str) -> None:

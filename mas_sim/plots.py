@@ -24,15 +24,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from mas_sim.errors import ConfigError, Fault, nearest
-from mas_sim.schedule import (
-    F_OVER,
-    F_QUEUE,
-    LOAD,
-    MAC,
-    UNIT_NAMES,
-    UNITS,
-    Schedule,
-)
+from mas_sim.schedule import F_OVER, F_QUEUE, LOAD, MAC, UNIT_NAMES, UNITS, Schedule
 from mas_sim.timeline import Timeline
 from mas_sim.trace import Span, items, kind_of, part_names, spans, unwritable
 
@@ -43,7 +35,7 @@ SUFFIXES = (".svg", ".pdf", ".png")
 # Okabe and Ito, "Color Universal Design", 2008; and grey.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#BBBBBB"
-WHITE = "#FFFFFF"
+WHITE, DARK_GREY = "#FFFFFF", "#777777"
 
 _STYLE: dict[str, Any] = {
     "font.size": 8,
@@ -108,15 +100,20 @@ class _Look(NamedTuple):
 
 _LOOKS = {
     "qk": _Look(r"$C = QK^{T}$", SKY),
+    "mask": _Look("mask", BLACK, text=WHITE),
     "softmax": _Look(r"$P = \mathrm{softmax}(C)$", YELLOW),
+    "online": _Look("online softmax", YELLOW),
+    "exp": _Look(r"$P = \exp(C - m)$ on MAC", ORANGE),
     "pv": _Look(r"$O = PV$", GREEN, text=WHITE),
+    "correct": _Look("$O$ scaled, added", BLUE, text=WHITE),
+    "normalize": _Look("$O$ / row sum", WHITE, BLUE, "....."),
     "load": _Look("load", PURPLE),
     "store": _Look("store", GREY),
     "stopped": _Look("stopped, work lost", WHITE, VERMILLION, "//////"),
     "redone": _Look("lost work done again", VERMILLION, text=WHITE),
     "reloaded": _Look("tiles loaded again", BLUE, text=WHITE),
 }
-"""By `trace.kind_of`, in the order of the legend."""
+"""By `trace.kind_of`, in the order of the legend. What shares a colour never shares a chart."""
 
 
 def plot_timeline(
@@ -293,8 +290,8 @@ def text_points(text: str) -> float:
 
 # --- dataflows over the sequence length ---------------------------------------------------------------------------
 
-_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
-_MARKERS = "osD^vP*"
+_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, DARK_GREY)
+_MARKERS = "osD^vP*X"
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (3, 1, 1, 1, 1, 1)))
 _RING: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 8.5, "mfc": "none", "mec": BLACK, "mew": 0.7}
 _CROSS: dict[str, Any] = {"ls": "none", "marker": "x", "ms": 4, "mew": 1.0}

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mas_sim.arch import Arch
 from mas_sim.bounds import bounds
 from mas_sim.dataflows import DATAFLOWS
@@ -13,8 +15,9 @@ from mas_sim.errors import MasSimError, nearest
 from mas_sim.report import Report, make_report
 from mas_sim.search.base import NothingFitsError, Progress, SearchResult, Trial
 from mas_sim.search.exhaustive import ExhaustiveSearch
-from mas_sim.search.objective import objective_code
+from mas_sim.search.objective import objective_code, objective_value
 from mas_sim.search.space import SearchSpace
+from mas_sim.tiling import GRANULARITIES
 from mas_sim.workload import Workload
 
 if TYPE_CHECKING:
@@ -51,23 +54,21 @@ def require_name(kind: str, name: str, legal: Sequence[str]) -> None:
 
 def search_facts(result: SearchResult) -> dict[str, Any]:
     """What a search looked at, for results."""
-    return {
-        "objective": result.objective,
-        "space": result.space,
-        "space_size": result.space_size,
-        "legal": result.legal,
-        "simulated": result.simulated,
-        "pruned": result.pruned,
-        "too_long": result.too_long,
-    }
+    names = ("objective", "space", "space_size", "legal", "simulated", "pruned", "too_long")
+    return {name: getattr(result, name) for name in names}
 
 
 class _Searches:
     """The searches of one workload on one arch: of each dataflow at most one, whoever asks for it."""
 
-    def __init__(self, arch: Arch, workload: Workload, objective: str, energy_level: Level) -> None:
+    def __init__(
+        self, arch: Arch, workload: Workload, objective: str, energy_level: Level, granularity: str | None
+    ) -> None:
         objective_code(objective)
+        if granularity is not None:
+            require_name("granularity", granularity, GRANULARITIES)
         self.arch, self.workload, self.objective, self.energy_level = arch, workload, objective, energy_level
+        self.granularity = granularity
         self._done: dict[str, SearchResult | NothingFitsError] = {}
 
     def outcome(self, dataflow: str, progress: Progress | None) -> SearchResult | NothingFitsError:
@@ -75,7 +76,7 @@ class _Searches:
         if dataflow not in self._done:
             if progress is not None:
                 progress(0, 0)
-            space = SearchSpace(dataflow, self.arch, self.workload)
+            space = SearchSpace(dataflow, self.arch, self.workload, granularity=self.granularity)
             try:
                 found = ExhaustiveSearch().search(space, self.objective, progress, energy_level=self.energy_level)
                 self._done[dataflow] = found
@@ -120,6 +121,11 @@ class _Searches:
         return (f"{trial.energy_pj / 1e6:,.1f}" if self.objective == "energy" else f"{trial.value:.4g}") + unit
 
 
+def _value(report: Report, objective: str) -> float:
+    """Objective of a report."""
+    return float(objective_value(objective, np.array([float(report.cycles)]), np.array([report.energy.total]))[0])
+
+
 def misfit_words(over_bytes: int) -> str:
     """Say by how many bytes nothing fits, or, where these are 0, that what fits is too long to simulate."""
     return f"does not fit (by {over_bytes:,} bytes)" if over_bytes else "is too long to simulate"
@@ -134,6 +140,7 @@ def best_report(
     energy_level: Level = "nominal",
     check: bool = False,
     seed: int = 0,
+    granularity: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Return the report of a dataflow's proven best tiling; of the best dataflow's, with a note why, for `auto`.
@@ -142,6 +149,8 @@ def best_report(
     ----------
     check, seed
         Whether to audit and execute it too, and the seed of the inputs.
+    granularity
+        Only tilings that fuse this much at once: `M`, `B`, `H` or `R` (as in `SearchSpace`); None for all.
     progress
         Also called with `(0, 0)` when the search of a dataflow begins.
 
@@ -150,10 +159,10 @@ def best_report(
     NothingFitsError
         If no tiling fits L1 (for `auto`: of any dataflow).
     MasSimError
-        If the dataflow or objective is unknown.
+        If the dataflow, objective or granularity is unknown.
     """
     require_name("dataflow", dataflow, (*DATAFLOWS, AUTO))
-    searches = _Searches(arch, workload, objective, energy_level)
+    searches = _Searches(arch, workload, objective, energy_level, granularity)
     return searches.report(dataflow, check=check, seed=seed, progress=progress)
 
 
@@ -245,6 +254,16 @@ class Comparison:
         """The dataflows other than the subject."""
         return tuple(name for name in self.dataflows if name != self.subject)
 
+    def values(self, workload: str) -> dict[str, float]:
+        """Return the objective of each dataflow that can run a workload; without `auto`, which is one of them."""
+        found = {name: self.result(workload, name) for name in self.dataflows if name != AUTO}
+        return {name: _value(one, self.objective) for name, one in found.items() if isinstance(one, Report)}
+
+    def best(self, workload: str) -> tuple[str, ...]:
+        """Return the dataflows with the best objective: of several that tie all, of none that can run it none."""
+        values = self.values(workload)
+        return tuple(name for name, value in values.items() if value == min(values.values()))
+
     def left_out(self, baseline: str) -> tuple[str, ...]:
         """Workloads that the subject or a baseline cannot run, so that there is nothing to compare."""
         pair = (self.subject, baseline)
@@ -259,17 +278,11 @@ class Comparison:
         return self.report(workload, self.subject).energy.total / self.report(workload, baseline).energy.total
 
     def speedup_spread(self, baseline: str) -> Spread | None:
-        """Speedup over a baseline: geometric mean, minimum, maximum over the workloads that both can run.
-
-        None if there are none.
-        """
+        """Speedup over a baseline, over the workloads that both can run; None if there are none."""
         return self._spread(baseline, self.speedup)
 
     def saving_spread(self, baseline: str) -> Spread | None:
-        """Energy saving over a baseline; its mean is one minus the geometric mean of the energy ratios.
-
-        None if there is no workload that both can run.
-        """
+        """The same of energy savings; their mean is one minus the geometric mean of the energy ratios."""
         ratios = self._spread(baseline, self.energy_ratio)
         return None if ratios is None else Spread(1 - ratios.geomean, 1 - ratios.max, 1 - ratios.min)
 
@@ -289,6 +302,7 @@ class Comparison:
         savings = {name: self.saving_spread(name) for name in self.baselines}
         return {
             "results": results,
+            "best": {name: list(self.best(name)) for name in self.workloads},
             "geomean": {
                 "subject": self.subject,
                 "speedup_over": {name: s.as_dict() if s else None for name, s in speedups.items()},
@@ -335,6 +349,7 @@ def compare(
     *,
     energy_level: Level = "nominal",
     check: bool = False,
+    granularity: str | None = None,
     progress: StepProgress | None = None,
 ) -> Comparison:
     """Compare dataflows over workloads, each at its proven best tiling.
@@ -345,6 +360,8 @@ def compare(
         Names; `auto` among them is the best of all there are, workload by workload.
     check
         Also audit and execute every winner.
+    granularity
+        As in `best_report`, for every dataflow.
 
     Raises
     ------
@@ -363,7 +380,7 @@ def compare(
             raise MasSimError(f"{kind} given twice: {', '.join(twice)}; each needs a name of its own")
     results: list[Report | Misfit] = []
     for workload in workloads:
-        searches = _Searches(arch, workload, objective, energy_level)
+        searches = _Searches(arch, workload, objective, energy_level, granularity)
         for name in dataflows:
 
             def step(done: int, total: int, what: str = f"{workload.name} {name}") -> None:

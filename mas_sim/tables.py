@@ -1,166 +1,46 @@
-"""Tables for the terminal, at most 100 columns wide.
+"""Tables for the terminal, at most 100 columns wide: of a run, of limits and of a crossover."""
 
-Whatever a file may have named is printed as `Text`, never as markup.
-"""
+from collections.abc import Sequence
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mas_sim._table_parts import number_tables, percent, plain_table, spaces_in_words
 from mas_sim.arch import Arch
 from mas_sim.crossover import OVERWRITING, CrossoverPoint, SeriesResult, findings, too_long
+from mas_sim.dataflows import get_dataflow
 from mas_sim.limits import MAX_SEQUENCE, SequenceLimit
 from mas_sim.report import Report, exp_balance
-from mas_sim.sweep import AUTO, Comparison, Misfit, Spread, misfit_words
+from mas_sim.sweep import Misfit
 from mas_sim.workload import Workload
 
 
 def shape_of(workload: Workload) -> str:
-    """A workload's shape in one line: `B 1, H 12, N 512, E 64, fp16`."""
+    """A workload's shape in one line: `B 1, H 12, N 512, E 64, fp16`, then its mask: `causal` or `window 4095+0`."""
     heads = f"{workload.heads}" if workload.kv_heads == workload.heads else f"{workload.heads}/{workload.kv_heads}"
     length = f"{workload.n_q}" if workload.n_q == workload.n_kv else f"{workload.n_q}x{workload.n_kv}"
     dims = (workload.head_dim_qk, workload.head_dim_v)
     head_dim = f"{dims[0]}" if dims[0] == dims[1] else f"{dims[0]}/{dims[1]}"
-    return f"B {workload.batch}, H {heads}, N {length}, E {head_dim}, {workload.dtype}"
+    masks = {"none": "", "causal": ", causal"}
+    mask = masks.get(workload.mask, f", window {workload.window_back}+{workload.window_ahead}")
+    default = workload.accumulator == ("int32" if workload.dtype == "int8" else "fp32")
+    dtype = workload.dtype if default else f"{workload.dtype} into {workload.accumulator}"
+    return f"B {workload.batch}, H {heads}, N {length}, E {head_dim}, {dtype}{mask}"
 
 
-def plain_table(title: str, caption: str = "") -> Table:
-    """Make an empty table; its title and caption are plain text."""
-    return Table(
-        title=Text(title, style="table.title"), caption=Text(caption, style="table.caption") if caption else None,
-        box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left",
-    )  # fmt: skip
-
-
-def _percent(share: float) -> str:
-    return f"{round(100 * share, 1) + 0.0:.1f} %"  # the sum makes -0.0 a 0.0
-
-
-def _by_network(title: str, columns: Sequence[str], caption: str = "") -> Table:
-    """Make a table of one row a network; long names are folded, numbers never."""
-    table = plain_table(title, caption)
-    table.add_column("network", overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def compare_tables(result: Comparison) -> list[RenderableType]:
-    """Tables of a comparison: cycles and speedups; energies and savings; gaps to the bounds; and what is proven."""
-    return [Group(_cycle_table(result), _energies_table(result), _gap_table(result), *_compare_notes(result))]
-
-
-def _cell(result: Report | Misfit, text: str, asked: str) -> str:
-    """A result's cell: where a dataflow was chosen, with its name."""
-    if isinstance(result, Misfit):
-        return "does not fit" if result.over_bytes else "too long"
-    return f"{text} {result.schedule.dataflow}" if asked == AUTO else text
-
-
-def _cycle_table(result: Comparison) -> Table:
-    subject, names, baselines = result.subject, result.dataflows, result.baselines
-    title = f"Cycles on {result.reports[0].arch.name}, each dataflow at its proven best tiling ({result.objective})"
-    table = _by_network(title, [*names, *(f"over {name}" for name in baselines)], f"Over: speedup of {subject}.")
-    for workload in result.workloads:
-        cells = []
-        for name in names:
-            one = result.result(workload, name)
-            cells.append(_cell(one, "" if isinstance(one, Misfit) else f"{one.cycles:,}", name))
-        for name in baselines:
-            out = workload in result.left_out(name)
-            cells.append("-" if out else f"{result.speedup(workload, name):.3f}x")
-        table.add_row(Text(workload), *cells)
-    _add_spreads(table, len(names), [result.speedup_spread(name) for name in baselines], lambda v: f"{v:.3f}x")
-    return table
-
-
-def _energies_table(result: Comparison) -> Table:
-    subject, names, baselines = result.subject, result.dataflows, result.baselines
-    title = f"Energy in uJ ({result.reports[0].energy_level} values)"
-    table = _by_network(title, [*names, *(f"vs {name}" for name in baselines)], f"Vs: what {subject} saves.")
-    for workload in result.workloads:
-        cells = []
-        for name in names:
-            one = result.result(workload, name)
-            cells.append(_cell(one, "" if isinstance(one, Misfit) else f"{one.energy.total / 1e6:,.1f}", name))
-        for name in baselines:
-            out = workload in result.left_out(name)
-            cells.append("-" if out else _percent(1 - result.energy_ratio(workload, name)))
-        table.add_row(Text(workload), *cells)
-    _add_spreads(table, len(names), [result.saving_spread(name) for name in baselines], _percent)
-    return table
-
-
-def _gap_table(result: Comparison) -> Table:
-    table = _by_network("Gap: cycles above the lower bound, and what sets it", result.dataflows)
-    for workload in result.workloads:
-        cells = []
-        for name in result.dataflows:
-            one = result.result(workload, name)
-            text = "" if isinstance(one, Misfit) else f"{_percent(one.gap_to_bound)} {one.bounds.limited_by:<7}"
-            cells.append(_cell(one, text, ""))
-        table.add_row(Text(workload), *cells)
-    return table
-
-
-def _add_spreads(table: Table, blanks: int, spreads: Sequence[Spread | None], write: Callable[[float], str]) -> None:
-    """Add geometric mean, minimum and maximum rows, if there is anything to compare."""
-    if not any(spreads):
-        return
-    table.add_section()
-    for label, pick in (("geometric mean", "geomean"), ("minimum", "min"), ("maximum", "max")):
-        table.add_row(label, *[""] * blanks, *("-" if s is None else write(getattr(s, pick)) for s in spreads))
-
-
-def _compare_notes(result: Comparison) -> list[Text]:
-    """What does not fit, what the means leave out, why `auto` chose what it did, and what the proofs are over."""
-    misfits = [one for one in result.results if isinstance(one, Misfit)]
-    lines = [f"{one.workload}: {one.dataflow} {misfit_words(one.over_bytes)}" for one in misfits]
-    for name in result.baselines:
-        left_out = result.left_out(name)
-        if left_out:
-            lines.append(f"means against {name} leave out {', '.join(left_out)}")
-    common: dict[str, None] = {}
-    for place, one in enumerate(result.results):
-        if isinstance(one, Misfit):
-            continue
-        asked = result.dataflows[place % len(result.dataflows)]
-        for note in one.notes:
-            if asked == AUTO and note.startswith(AUTO):
-                lines.append(f"{one.workload.name}: {note}")
-            else:
-                common[note] = None
-    return [Text(f"note: {line}") for line in (*lines, *common)] + _proof_lines(result)
-
-
-def _search(report: Report) -> dict[str, Any]:
-    """The facts of the search that a report comes from: those of a comparison or a crossover all do."""
-    assert report.search is not None
-    return report.search
-
-
-def _spaces_in_words(spaces: dict[str, str]) -> str:
-    """Describe several spaces: what they have in common, then what each has beside it."""
-    clauses = {name: space.split("; ") for name, space in spaces.items()}
-    common = [clause for clause in next(iter(clauses.values())) if all(clause in own for own in clauses.values())]
-    rest = {name: [clause for clause in own if clause not in common] for name, own in clauses.items()}
-    return "; ".join([*common, *(f"{name}: {', '.join(own)}" for name, own in rest.items() if own)])
-
-
-def _proof_lines(result: Comparison) -> list[Text]:
-    """The spaces that the proofs are over, as they are for the first network; and how many tilings were left out."""
-    first = result.reports[0].workload.name
-    spaces = {r.schedule.dataflow: _search(r)["space"] for r in result.reports if r.workload.name == first}
-    lines = [f"proven over, for {first}: {_spaces_in_words(spaces)}"]
-    counts = {f"{r.workload.name} {r.schedule.dataflow}": _search(r)["too_long"] for r in result.reports}
-    left_out = ", ".join(f"{count:,} of {name}" for name, count in counts.items() if count)
-    if left_out:
-        lines.append(f"not in these spaces, as too long to simulate: tilings, {left_out}")
-    return [Text(line, style="table.caption") for line in lines]
+_FUSED = {
+    "M": "all batches, heads and rows",
+    "B": "one or more batches with all their heads and rows",
+    "H": "heads with all their rows",
+    "R": "some rows",
+}
+_OVERLAPS = {
+    "none": "MAC and VEC in turn",
+    "ping_pong": "two row blocks in turn",
+    "pipelined": "over kv tiles",
+}
+_NORMALIZE = {"divide": "one division an element", "reciprocal": "one reciprocal a row, one multiply an element"}
 
 
 def run_tables(report: Report) -> list[RenderableType]:
@@ -197,22 +77,20 @@ def _result_table(report: Report) -> Table:
     depths += f" C/P {tiling.score_buffers} O {tiling.o_buffers}"
     depths += "" if tiling.softmax_in_place else f"; P apart, overwrite {tiling.overwrite}"
     table.add_row("kept in L1", kept, f"buffers {depths}; cores split by {tiling.core_split}")
+    _add_choices(table, report)
     table.add_row("cycles", f"{report.cycles:,}", f"{report.time_us:,.2f} us at {report.arch.clock_ghz:g} GHz")
     limits = f"MAC {bounds.mac_cycles:,}, VEC {bounds.vec_cycles:,}, DRAM {bounds.dram_cycles:,}"
     table.add_row("lower bound", f"{bounds.lower_cycles:,}", f"{bounds.limited_by}; {limits}")
-    table.add_row("gap to bound", _percent(report.gap_to_bound), "")
-    shares = ", ".join(f"{name.upper()} {_percent(value)}" for name, value in report.utilization.items())
-    table.add_row("utilization", _percent(report.utilization["mac"]), shares)
+    table.add_row("gap to bound", percent(report.gap_to_bound), "")
+    shares = ", ".join(f"{name.upper()} {percent(value)}" for name, value in report.utilization.items())
+    table.add_row("utilization", percent(report.utilization["mac"]), shares)
     read, write = int(report.meter_counts[0]), int(report.meter_counts[1])
     table.add_row("DRAM bytes", f"{report.dram_bytes:,}", f"{read:,} read, {write:,} written")
     capacity = report.arch.l1.capacity_bytes
     table.add_row("L1 peak bytes", f"{schedule.l1_peak_bytes:,}", f"of {capacity:,}")
     balance = exp_balance(report.arch, report.workload)
-    table.add_row(
-        "softmax rate needed",
-        f"{balance.needed_per_cycle:.3g}/cycle",
-        f"VEC gives {balance.available_per_cycle:.3g}/cycle",
-    )
+    words = f"exp rate that keeps MAC busy; VEC gives {balance.available_per_cycle:.3g}/cycle"
+    table.add_row("softmax rate needed", f"{balance.needed_per_cycle:.3g}/cycle", words)
     if report.overwrite is not None:
         cost = report.overwrite
         what = f"of {tiling.overwrite.upper()}; {cost.reloaded_bytes:,} bytes loaded again; "
@@ -227,13 +105,30 @@ def _result_table(report: Report) -> Table:
     return table
 
 
+def _add_choices(table: Table, report: Report) -> None:
+    """Add the choices that only some dataflows have, how softmax divides, and the mask."""
+    workload, tiling, flow = report.workload, report.schedule.tiling, get_dataflow(report.schedule.dataflow)
+    if flow.name == "flat":
+        letter = tiling.granularity(workload)
+        table.add_row("granularity", letter, f"fused at once: {_FUSED[letter]}")
+    if len(flow.overlaps) > 1:
+        table.add_row("overlap", tiling.overlap, _OVERLAPS[tiling.overlap])
+    unit = tiling.exp_on.upper()
+    if len(flow.exp_on) > 1:
+        table.add_row("exp on", unit, "with local maximum and sum" if tiling.exp_on == "mac" else "")
+    table.add_row("normalize", report.arch.vec.normalize, _NORMALIZE[report.arch.vec.normalize])
+    if workload.mask != "none":
+        kept = f"{workload.kept_scores:,} of {workload.scores:,} scores count"
+        table.add_row("mask", workload.mask, f"{kept}, {percent(workload.kept_scores / workload.scores)}")
+
+
 def _energy_table(report: Report) -> Table:
     table = plain_table(f"Energy ({report.energy_level} values)")
     parts = report.energy.as_dict()
     for name in parts:
         table.add_column(name if name != "total" else "total uJ", justify="right")
     table.add_row(*(f"{value / 1e6:,.2f}" for value in parts.values()))
-    table.add_row(*(_percent(value / parts["total"]) for value in parts.values()))
+    table.add_row(*(percent(value / parts["total"]) for value in parts.values()))
     return table
 
 
@@ -289,25 +184,20 @@ def crossover_tables(points: Sequence[CrossoverPoint], arch: Arch, workload: Wor
     """Tables of a crossover: cycles and winner, then energy and DRAM traffic; and what they show."""
     names = list(points[0].results) if points else []
     where = f"{workload.name} on {arch.name}, each series at its proven best tiling ({objective})"
-    cycles = plain_table(f"Cycles by sequence length: {where}", _series_words(names))
-    cycles.add_column("N", justify="right", no_wrap=True)
-    for name in names:
-        cycles.add_column(name, justify="right", no_wrap=True)
-    cycles.add_column("winner", no_wrap=True)
-    moved = plain_table("Energy in uJ and DRAM traffic in MB (10^6 bytes)")
-    moved.add_column("N", justify="right", no_wrap=True)
-    moved.add_column("")
-    for name in names:
-        moved.add_column(name, justify="right", no_wrap=True)
+    cycles, moved = [], []
     for point in points:
-        results = point.results.values()
+        results, tokens = point.results.values(), f"{point.tokens:,}"
         cells = [_lines(one) if isinstance(one, Misfit) else _short(one.cycles, 0) for one in results]
-        cycles.add_row(f"{point.tokens:,}", *cells, point.winner or "none")
+        cycles.append(([tokens], [*cells, point.winner or "none"]))
         energies = ["-" if isinstance(one, Misfit) else _short(one.energy_pj / 1e6, 1) for one in results]
         traffic = ["-" if isinstance(one, Misfit) else _short(one.dram_bytes / 1e6, 1) for one in results]
-        moved.add_row(f"{point.tokens:,}", "energy", *energies)
-        moved.add_row("", "DRAM", *traffic, end_section=point is not points[-1])
-    return Group(cycles, moved, *_finding_lines(points), *_crossover_notes(points))
+        moved += [([tokens, "energy"], energies), (["", "DRAM"], traffic)]
+    title, words = f"Cycles by sequence length: {where}", _series_words(names)
+    sections = range(1, len(moved) - 1, 2)
+    tables = number_tables(title, ["N"], [*names, "winner"], cycles, caption=words, lead_right=True)
+    title = "Energy in uJ and DRAM traffic in MB (10^6 bytes)"
+    tables += number_tables(title, ["N", ""], names, moved, sections=sections, lead_right=True)
+    return Group(*tables, *_finding_lines(points), *_crossover_notes(points))
 
 
 def _lines(misfit: Misfit) -> str:
@@ -359,7 +249,7 @@ def _crossover_notes(points: Sequence[CrossoverPoint]) -> list[Text]:
     if found:
         first = found[0][0]
         spaces = {name: facts["search"]["space"] for tokens, name, facts in found if tokens == first}
-        lines.append(Text(f"proven over, at N = {first:,}: {_spaces_in_words(spaces)}", style="table.caption"))
+        lines.append(Text(f"proven over, at N = {first:,}: {spaces_in_words(spaces)}", style="table.caption"))
     left_out: dict[int, int] = {}
     for tokens, _, facts in found:
         left_out[tokens] = left_out.get(tokens, 0) + facts["search"]["too_long"]

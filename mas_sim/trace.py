@@ -12,10 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from mas_sim.costs import FORM_ONLINE, FORM_ROWS, FORM_TILES, softmax_passes
 from mas_sim.errors import ConfigError, Fault
 from mas_sim.schedule import (
     C_DRAM_READ,
     C_L0_WRITE,
+    F_FLAGS,
     F_GROUP,
     F_KIND,
     F_OP,
@@ -24,15 +26,23 @@ from mas_sim.schedule import (
     F_ROW,
     F_STEP,
     F_TILE,
+    FLAG_PASS,
     LOAD,
+    OP_ADD,
+    OP_EXP,
     OP_LOAD_C,
     OP_LOAD_K,
     OP_LOAD_Q,
     OP_LOAD_V,
+    OP_MASK,
     OP_NAMES,
+    OP_NORMALIZE,
+    OP_ONLINE,
+    OP_RESCALE,
     OP_SOFTMAX,
     OP_STORE_O,
     OP_STORE_P,
+    OP_TILE_SOFTMAX,
     UNIT_NAMES,
     UNITS,
     Schedule,
@@ -42,11 +52,17 @@ from mas_sim.timeline import Timeline
 State = Literal["done", "stopped", "redone", "reloaded"]
 """Of a span: an ordinary run; one that was stopped, and lost; the run that made good for it; tiles loaded again."""
 
-_LETTERS = "QKVCPCOPCPO"
+_LETTERS = "QKVCPCOPCPOCPPOOOP"
 """What each operation loads, computes or stores, in the order of `OP_NAMES`."""
 
-_KINDS = ("load",) * 5 + ("qk", "pv", "softmax") + ("store",) * 3
+_KINDS = (
+    *("load",) * 5, "qk", "pv", "softmax", *("store",) * 3,
+    "mask", "softmax", "online", "correct", "correct", "normalize", "exp",
+)  # fmt: skip
 """Kind of work of each operation, in the order of `OP_NAMES`."""
+
+_PARTS = {OP_MASK: ("mask", "m"), OP_RESCALE: ("scale", "×"), OP_ADD: ("add", "+"), OP_EXP: ("exp", "e")}
+"""What each operation on one kv tile is called, at length and shortly."""
 
 _BYTES = ("dram_read_bytes", "dram_write_bytes", "l1_read_bytes", "l1_write_bytes", "l0_read_bytes", "l0_write_bytes")
 
@@ -154,6 +170,24 @@ def items(schedule: Schedule, lane: list[Span], gap_cycles: int) -> list[tuple[s
     return joined
 
 
+def pass_number(schedule: Schedule, row: int) -> int | None:
+    """Return which pass of softmax an instruction does; None if it is none."""
+    op, tile, flags = (int(schedule.instructions[row, field]) for field in (F_OP, F_TILE, F_FLAGS))
+    if op == OP_SOFTMAX:
+        return tile
+    return flags // FLAG_PASS if op in (OP_TILE_SOFTMAX, OP_ONLINE) else None
+
+
+def pass_steps(schedule: Schedule, row: int) -> tuple[str, ...]:
+    """Return the steps of a softmax pass; of online softmax with exp on the MAC array, it only keeps the maximum."""
+    op, number = int(schedule.instructions[row, F_OP]), pass_number(schedule, row) or 0
+    if op == OP_ONLINE and schedule.tiling.exp_on == "mac":
+        return ("max so far",)
+    form = {OP_TILE_SOFTMAX: FORM_TILES, OP_ONLINE: FORM_ONLINE}.get(op, FORM_ROWS)
+    passes = softmax_passes(schedule.arch, form)
+    return passes[number] if number < len(passes) else ("softmax",)
+
+
 def part_names(schedule: Schedule, span: Span) -> tuple[str, ...]:
     """Return which part of its item a span does: kv tiles, or the steps of a softmax pass; the longest name first.
 
@@ -161,10 +195,15 @@ def part_names(schedule: Schedule, span: Span) -> tuple[str, ...]:
     """
     op, step = (int(schedule.instructions[span.row, field]) for field in (F_OP, F_STEP))
     first, last = tiles_of(schedule, span.row)
-    if op == OP_SOFTMAX:
-        passes = schedule.arch.vec.softmax_passes
-        steps = passes[first] if first < len(passes) else ("softmax",)
-        return ", ".join(steps), ", ".join(step[:3] for step in steps)
+    if op in (OP_SOFTMAX, OP_TILE_SOFTMAX, OP_ONLINE):
+        steps = pass_steps(schedule, span.row)
+        names = ", ".join(steps), ", ".join(step[:3] for step in steps)
+        return names if op == OP_SOFTMAX else (f"{names[0]}, tile {first}", f"{names[1]} {first}", str(first))
+    if op in _PARTS:
+        name, sign = _PARTS[op]
+        return f"{name}, tile {first}", f"{name} {first}", name, sign
+    if op == OP_NORMALIZE:
+        return "normalize", "norm", "÷"
     if op in (OP_LOAD_Q, OP_LOAD_C, OP_STORE_P, OP_STORE_O):
         return ()
     if span.state == "redone" and step > 0 and schedule.arch.preemption.lost_granularity == "matmul":
@@ -234,6 +273,9 @@ def _args(schedule: Schedule, timeline: Timeline, span: Span) -> dict[str, Any]:
     }
     if last > first:
         args["tiles"] = last - first + 1
+    number = pass_number(schedule, span.row)
+    if number is not None:
+        args["pass"] = number
     if span.unit >= LOAD:
         args["arrival_cycle"] = int(timeline.end[span.row])
     if span.state in ("stopped", "redone"):

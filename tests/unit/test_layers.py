@@ -8,28 +8,36 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = """
-_jit errors
+_jit errors _hf_families
 yaml_source
 config
-energy_table
+energy_table _arch_units
 arch workload
-presets tiling
+presets tiling _hf_reader
+_hf_model
+hf_config
 schedule
 costs
+kind_costs dataflows._numbers
 dataflows._slots
 dataflows._plan
 dataflows._emission
+dataflows._window
 dataflows._blocks
-dataflows.flat dataflows.layer_wise dataflows.mas
+dataflows._online
+dataflows.flat dataflows.layer_wise dataflows.mas dataflows.soft_pipe dataflows.tileflow
+dataflows.flash dataflows.fusemax
 dataflows._dispatch
 dataflows
 _kernels timeline
-meter _work
-simulator reference bounds energy
+meter _tally
+_work simulator reference bounds energy fusemax_forms
 geometry
-overwrites
-accesses
-hazards execute
+overwrites access_rules
+accesses malformed
+hazards completeness _execute_machine
+_execute_products _execute_softmax
+execute
 audit _batch trace
 report search.base
 search.objective
@@ -38,8 +46,10 @@ search.exhaustive
 search
 sweep limits
 crossover
-tables plots
+_table_parts
+tables _compare_tables plots
 _cli_options
+_cli_workload
 cli
 __init__
 """

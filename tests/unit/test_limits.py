@@ -14,7 +14,9 @@ from mas_sim.workload import Workload
 
 def need(limit: SequenceLimit, tokens: int, tiling: Tiling | None = None) -> Footprint:
     """Footprint of self-attention over so many tokens, on the machine of a limit of `mas_edge`."""
-    workload = Workload(name="long", heads=1, n_q=tokens, n_kv=tokens, head_dim_qk=64, head_dim_v=64)
+    # Where nothing limits the length, rows do not count, and a grid of so many would be slow.
+    rows = tokens if tokens < MAX_SEQUENCE else limit.cores
+    workload = Workload(name="long", heads=1, n_q=rows, n_kv=tokens, head_dim_qk=64, head_dim_v=64)
     machine = edge().with_(cores=limit.cores)
     return footprint(limit.dataflow, machine, workload, tiling or smallest_tiling(limit.dataflow))
 
@@ -31,7 +33,8 @@ def test_does_the_limit_fit_and_one_token_more_not(limit: SequenceLimit) -> None
     assert at.over_bytes == 0
     assert at.active_cores == limit.cores
     assert (at.total_bytes, at.capacity_bytes, at.by_tensor) == (limit.l1_bytes, limit.capacity_bytes, limit.by_tensor)
-    assert need(limit, limit.tokens + 1).over_bytes > 0
+    if limit.tokens < MAX_SEQUENCE:
+        assert need(limit, limit.tokens + 1).over_bytes > 0
     assert limit.tokens_power_of_two <= limit.tokens < 2 * limit.tokens_power_of_two
     assert limit.by_tensor[limit.limited_by] == max(limit.by_tensor.values())
 
@@ -46,9 +49,12 @@ def test_are_all_dataflows_there_with_one_core_and_with_all() -> None:
 def test_does_no_other_tiling_need_fewer_bytes(dataflow: str) -> None:
     limit = sequence_limit(edge(), dataflow)
     least = need(limit, 4096).total_bytes
-    rings = DATAFLOWS[dataflow].score_buffers
-    for ring, tile, resident, in_place in itertools.product(rings, (1, 2, 64), (0, 1, 4096), (True, False)):
-        tiling = Tiling(1, 1, tile, tile, resident, resident, 1, 1, 1, ring, 1, "groups", in_place)
+    flow = DATAFLOWS[dataflow]
+    choices = itertools.product(flow.score_buffers, (1, 2, 64), (0, 1, 4096), flow.in_place, flow.overlaps)
+    for ring, tile, resident, in_place, overlap in choices:
+        tiling = Tiling(
+            1, 1, tile, tile, resident, resident, 1, 1, 1, ring, 1, "groups", in_place, overlap=overlap
+        )  # fmt: skip
         assert need(limit, 4096, tiling).total_bytes >= least
 
 
@@ -59,6 +65,14 @@ def test_is_it_said_that_nothing_fits_or_nothing_limits() -> None:
     assert limit.l1_bytes > limit.capacity_bytes
     huge = small_arch(**{"l1.capacity_kib": 2**20})
     assert sequence_limit(huge, "mas", head_dim=4096).tokens == MAX_SEQUENCE
+
+
+@pytest.mark.parametrize("dataflow", ["flash", "fusemax"])
+def test_does_online_softmax_run_any_length_if_it_runs_one(dataflow: str) -> None:
+    """It never holds a whole row of scores: L1 limits the head dimension, and not the length."""
+    arch = small_arch(**{"l1.capacity_kib": 4})
+    for head_dim, tokens in ((64, MAX_SEQUENCE), (4096, 0)):
+        assert sequence_limit(arch, dataflow, head_dim=head_dim).tokens == tokens
 
 
 def test_are_cores_that_are_not_there_refused() -> None:

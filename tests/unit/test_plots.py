@@ -20,7 +20,7 @@ from PIL import Image
 
 from mas_sim.dataflows import build_schedule
 from mas_sim.errors import ConfigError, TilingError
-from mas_sim.plots import crossover_figure, plot_crossover, plot_timeline, timeline_figure
+from mas_sim.plots import _LOOKS, crossover_figure, plot_crossover, plot_timeline, timeline_figure
 from mas_sim.schedule import F_OVER, LOAD, Schedule
 from mas_sim.simulator import simulate
 from mas_sim.tiling import Tiling
@@ -182,6 +182,37 @@ def test_do_the_lines_mark_the_overwrite_and_the_return_of_the_tiles() -> None:
     assert upright == [timeline.start[over], timeline.end[back]]
 
 
+@pytest.mark.parametrize(
+    ("dataflow", "tiling", "words"),
+    [
+        ("tileflow", {}, ["mask", r"$P = \mathrm{softmax}(C)$"]),
+        ("flash", {"overlap": "ping_pong"}, ["mask", "online softmax", "$O$ scaled, added", "$O$ / row sum"]),
+        ("fusemax", {"exp_on": "mac"}, ["mask", "online softmax", r"$P = \exp(C - m)$ on MAC", "$O$ scaled, added"]),
+    ],
+)
+def test_are_the_operations_of_every_dataflow_drawn_and_named(
+    dataflow: str, tiling: dict[str, str], words: list[str]
+) -> None:
+    workload = load_workload("bert_base").with_(heads=2, kv_heads=2, mask="causal")
+    arch = edge().with_(cores=1, **{"vec.lanes": 64})
+    schedule = build_schedule(dataflow, arch, workload, Tiling(q_tile=64, kv_tile=64, **tiling))  # type: ignore[arg-type]
+    timeline = simulate(schedule)
+    figure = timeline_figure(schedule, timeline, (0, timeline.cycles))
+    assert bars(figure).total() == len(schedule)
+    assert set(words) < set(legend(figure))
+    assert legend(figure)[0] == "$C = QK^{T}$"
+
+
+def test_do_bars_of_different_meaning_differ_in_one_chart() -> None:
+    """Two kinds that share a colour are never in one chart: proactive overwrite is of `mas` without a mask alone."""
+    overwrite, others = {"stopped", "redone", "reloaded"}, {"mask", "online", "exp", "correct", "normalize"}
+    for left_out in (overwrite, others | {"softmax"}, others, overwrite | {"softmax"}):
+        shown = [look for kind, look in _LOOKS.items() if kind not in left_out]
+        if left_out == overwrite:
+            shown.remove(_LOOKS["softmax"])  # or else `online`
+        assert len({(look.face, look.hatch) for look in shown}) == len(shown)
+
+
 # --- the files ---
 
 
@@ -290,11 +321,11 @@ def test_does_a_ring_mark_each_winner() -> None:
 
 
 def test_can_series_be_told_apart_without_colour() -> None:
-    names = [f"dataflow {k}" for k in range(7)]
+    names = [f"dataflow {k}" for k in range(8)]
     row = {"results": {name: result(10 + k, 1.0) for k, name in enumerate(names)}, "winner": names[0]}
     figure = crossover_figure([row | {"n": 512}, row | {"n": 1024}])
-    drawn = figure.axes[0].lines[:14:2]
-    assert len({line.get_marker() for line in drawn}) == len({line.get_color() for line in drawn}) == 7
+    drawn = figure.axes[0].lines[:16:2]
+    assert len({line.get_marker() for line in drawn}) == len({line.get_color() for line in drawn}) == 8
     assert len({str(line._dash_pattern) for line in drawn}) == 5  # type: ignore[attr-defined]
     assert legend(figure) == [*names, "winner"]
 

@@ -167,6 +167,42 @@ def test_is_there_no_mean_of_nothing() -> None:
     assert result.as_dict()["geomean"]["speedup_over"] == {"flat": None}
 
 
+def test_are_all_that_tie_the_best_and_auto_none_of_them() -> None:
+    result = compare(ARCH, [SMALL], ["flat", "mas", AUTO], "edp")
+    values = result.values("small")
+    assert list(values) == ["flat", "mas"]
+    report = result.report("small", "flat")
+    assert values["flat"] == pytest.approx(report.cycles * report.energy.total)
+    assert result.best("small") == (min(values, key=lambda name: values[name]),)
+    alike = (result.report("small", "mas"),) * 2
+    assert Comparison(alike, ("flat", "mas"), ("small",), "mas", "latency").best("small") == ("flat", "mas")
+
+
+def test_is_nothing_the_best_where_nothing_fits(partial: Comparison) -> None:
+    assert set(partial.values("long")) == {"layer_wise", "flat"}
+    misfits = (partial.result("long", "mas"),)
+    assert Comparison(misfits, ("mas",), ("long",), "mas", "latency").best("long") == ()
+    assert set(partial.as_dict()["best"]) == {"small", "long"}
+
+
+@pytest.mark.parametrize("dataflow", ["flat", AUTO])
+def test_does_a_granularity_limit_every_search(dataflow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+    search = ExhaustiveSearch.search
+
+    def spy(self: ExhaustiveSearch, space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
+        searched.append((space.dataflow, space.granularity))
+        return search(self, space, *args, **kwargs)
+
+    monkeypatch.setattr(ExhaustiveSearch, "search", spy)
+    best_report(dataflow, ARCH, SMALL, granularity="H")
+    compare(ARCH, [SMALL], [dataflow], granularity="H")
+    names = list(DATAFLOWS) if dataflow == AUTO else [dataflow]
+    assert searched == [(name, "H") for name in names * 2]
+    with pytest.raises(MasSimError, match=r"no granularity is called 'h'.*did you mean 'H'"):
+        best_report(dataflow, ARCH, SMALL, granularity="h")
+
+
 def test_is_a_comparison_of_what_never_fits_an_error() -> None:
     with pytest.raises(NothingFitsError, match="long"):
         compare(CRAMPED, [LONG], ["mas"])

@@ -16,8 +16,10 @@ from mas_sim.schedule import (
     C_DRAM_READ,
     C_L0_WRITE,
     F_KIND,
+    F_OP,
     F_OVER,
     F_QUEUE,
+    F_TILE,
     LOAD,
     OP_NAMES,
     UNIT_NAMES,
@@ -27,7 +29,7 @@ from mas_sim.schedule import (
 from mas_sim.simulator import simulate
 from mas_sim.tiling import Tiling
 from mas_sim.timeline import Timeline
-from mas_sim.trace import spans, trace_events, write_trace
+from mas_sim.trace import item_name, kind_of, part_names, pass_steps, spans, trace_events, write_trace
 from mas_sim.workload import Workload
 
 Event = dict[str, Any]
@@ -179,3 +181,55 @@ def test_can_a_window_hold_one_run_of_a_stopped_product_only() -> None:
         for cycle in (first - 1, first, again - 1, again)
     ]
     assert states == [[], ["stopped"], [], ["redone"]]
+
+
+ONLINE = [("tileflow", "auto", "vec"), ("flash", "ping_pong", "vec"), ("fusemax", "none", "vec")]
+ONLINE += [("flash", "none", "vec"), ("fusemax", "pipelined", "mac")]
+
+
+def by_tiles(dataflow: str, overlap: str, exp_on: str) -> tuple[Schedule, Timeline]:
+    """Run a dataflow that does softmax tile by tile, under a mask."""
+    workload = Workload(
+        name="masked", heads=2, n_q=48, n_kv=64, head_dim_qk=16, head_dim_v=16, dtype="fp16", mask="causal"
+    )
+    tiling = Tiling(q_tile=16, kv_tile=16, overlap=overlap, exp_on=exp_on)
+    schedule = build_schedule(dataflow, small_arch(), workload, tiling)
+    return schedule, simulate(schedule)
+
+
+@pytest.mark.parametrize(("dataflow", "overlap", "exp_on"), ONLINE)
+def test_has_every_operation_a_kind_a_letter_and_a_part(dataflow: str, overlap: str, exp_on: str) -> None:
+    schedule, timeline = by_tiles(dataflow, overlap, exp_on)
+    for span in spans(schedule, timeline):
+        op = OP_NAMES[schedule.instructions[span.row, F_OP]]
+        kind = {"load": "load", "store": "store", "tile": "softmax", "rescale": "correct", "add": "correct"}
+        assert kind_of(schedule, span) == kind.get(op.partition("_")[0], op)
+        letters = {"qk": "C", "mask": "C", "exp": "P", "tile_softmax": "P", "online": "P"}
+        letter = letters.get(op, op[-1].upper() if op.partition("_")[0] in ("load", "store") else "O")
+        assert item_name(schedule, span.row, with_group=False).startswith(f"${letter}")
+        names = part_names(schedule, span)
+        assert sorted(names, key=len, reverse=True) == list(names)
+        tile = schedule.instructions[span.row, F_TILE]
+        if op in ("qk", "pv", "mask", "online", "tile_softmax", "rescale", "add", "exp"):
+            assert names[0].endswith(f"tile {tile}")
+
+
+@pytest.mark.parametrize(
+    ("dataflow", "overlap", "exp_on", "steps"),
+    [
+        ("tileflow", "auto", "vec", [("max",), ("subtract",), ("exp",), ("sum",), ("divide",)]),
+        ("flash", "none", "vec", [("max",), ("subtract",), ("exp",), ("sum",)]),
+        ("fusemax", "pipelined", "vec", [("max",), ("subtract",), ("exp",), ("sum",)]),
+        ("fusemax", "pipelined", "mac", [("max so far",)]),
+    ],
+)
+def test_are_passes_over_a_tile_numbered_and_named(
+    dataflow: str, overlap: str, exp_on: str, steps: list[tuple[str, ...]]
+) -> None:
+    schedule, timeline = by_tiles(dataflow, overlap, exp_on)
+    passes = {
+        event["args"]["pass"]: pass_steps(schedule, event["args"]["instruction"])
+        for event in complete(trace_events(schedule, timeline))
+        if "pass" in event["args"]
+    }
+    assert [passes[number] for number in range(len(passes))] == steps
