@@ -14,7 +14,7 @@ from mas_sim.errors import MasSimError
 from mas_sim.report import make_report
 from mas_sim.search.base import NothingFitsError
 from mas_sim.search.exhaustive import ExhaustiveSearch
-from mas_sim.search.objective import objective_code, objective_value
+from mas_sim.search.objective import Objective, objective_value
 from mas_sim.search.space import SearchSpace
 from mas_sim.sweep import Misfit, StepProgress, require_name, search_facts
 from mas_sim.workload import Workload
@@ -185,7 +185,7 @@ def crossover(
     ConfigError
         If a length makes the workload too large.
     """
-    objective_code(objective)
+    Objective.parse(objective)
     if not series or len(set(series)) < len(series):
         raise MasSimError(f"each series must be given once (got {', '.join(series) or 'none'})")
     for name in series:

@@ -15,7 +15,7 @@ from mas_sim.errors import MasSimError, nearest
 from mas_sim.report import Report, make_report
 from mas_sim.search.base import NothingFitsError, Progress, SearchResult, Trial
 from mas_sim.search.exhaustive import ExhaustiveSearch
-from mas_sim.search.objective import objective_code, objective_value
+from mas_sim.search.objective import Objective, objective_value
 from mas_sim.search.space import SearchSpace
 from mas_sim.tiling import GRANULARITIES
 from mas_sim.workload import Workload
@@ -64,7 +64,7 @@ class _Searches:
     def __init__(
         self, arch: Arch, workload: Workload, objective: str, energy_level: Level, granularity: str | None
     ) -> None:
-        objective_code(objective)
+        Objective.parse(objective)
         if granularity is not None:
             require_name("granularity", granularity, GRANULARITIES)
         self.arch, self.workload, self.objective, self.energy_level = arch, workload, objective, energy_level

@@ -1,18 +1,24 @@
-"""What a searcher is and gives.
+"""Records of a search: what was tried, what was found, how it came to that, and how long it may go on."""
 
-Order of calls: a `SearchSpace` is made for one dataflow on one arch and workload; a searcher's `search(space,
-objective, ...)` asks the space for tilings and has them evaluated; it returns a `SearchResult`, whose best `Trial`
-is frozen.
-"""
-
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from mas_sim.errors import MasSimError
+from mas_sim.schedule import IntArray
 from mas_sim.tiling import Tiling
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = npt.NDArray[np.float64]
+
 Progress = Callable[[int, int], None]
-"""Called with how many tilings are settled (simulated or pruned) and how many there are."""
+"""Called with how many tilings are settled (simulated or pruned) and how many there are (or may be simulated)."""
 
 
 class NothingFitsError(MasSimError):
@@ -38,7 +44,7 @@ class Trial:
     index
         Its place in the space; the last tie-break.
     value
-        The objective: cycles, pJ, or pJ times cycles.
+        The objective: cycles, pJ, or what it makes of both.
     """
 
     index: int
@@ -48,6 +54,7 @@ class Trial:
     energy_pj: float
     dram_bytes: int
     l1_bytes: int
+    dataflow: str = ""
 
     @property
     def rank(self) -> tuple[float, float, int, int, int]:
@@ -56,11 +63,46 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class History:
+    """How a search came to its best: every evaluation in order.
+
+    Attributes
+    ----------
+    index : int64[n], value : float64[n], seconds : float64[n]
+        The tiling, its objective, and the time since the search began.
+    """
+
+    index: IntArray
+    value: FloatArray
+    seconds: FloatArray
+
+    @property
+    def best(self) -> FloatArray:
+        """Best value so far after each evaluation, float64[n]."""
+        best: FloatArray = np.minimum.accumulate(self.value) if len(self.value) else self.value
+        return best
+
+    def evaluations_to(self, value: float) -> int | None:
+        """How many evaluations it took to come to a value or below; None if it never did."""
+        there = np.flatnonzero(self.best <= value)
+        return int(there[0]) + 1 if there.size else None
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row an evaluation: `evaluation`, `index`, `value`, `best`, `seconds`."""
+        import pandas as pd
+
+        columns = {"index": self.index, "value": self.value, "best": self.best, "seconds": self.seconds}
+        return pd.DataFrame({"evaluation": np.arange(1, len(self.value) + 1), **columns})
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """What a search found.
 
     Attributes
     ----------
+    objective
+        In words, with its limits.
     space_size
         Tilings in the space, legal or not.
     legal, simulated, pruned
@@ -71,6 +113,15 @@ class SearchResult:
         True if every legal tiling was simulated or pruned.
     space
         The space in words: what the proof is about.
+    lower_bound, gap
+        Value that no tiling of the space is below, and by what share the best is above it; 0 if proven. None of a
+        method that proves nothing.
+    method, seed, settings
+        How it was searched.
+    stopped
+        Why it ended: `done`, `budget`, `seconds` or `interrupted`.
+    seconds, simulation_seconds
+        Wall time of the search, and what of it went into simulation.
     """
 
     best: Trial
@@ -82,3 +133,45 @@ class SearchResult:
     too_long: int
     proven_optimal: bool
     space: str
+    lower_bound: float | None = None
+    gap: float | None = None
+    method: str = "exhaustive"
+    seed: int | None = None
+    settings: str = field(default="", compare=False)
+    stopped: str = "done"
+    seconds: float = field(default=0.0, compare=False)
+    simulation_seconds: float = field(default=0.0, compare=False)
+    history: History | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a search ends: after so many evaluations, or so many seconds, whichever comes first.
+
+    Attributes
+    ----------
+    evaluations
+        Tilings simulated; asking again for one that is known is free.
+    """
+
+    evaluations: int | None = None
+    seconds: float | None = None
+
+    def check(self) -> None:
+        """Refuse a budget that ends nothing, or begins nothing.
+
+        Raises
+        ------
+        MasSimError
+            If neither is given, or one is not positive.
+        """
+        if self.evaluations is None and self.seconds is None:
+            raise MasSimError("a search needs a budget: evaluations, seconds or both")
+        for name, value in (("evaluations", self.evaluations), ("seconds", self.seconds)):
+            if value is not None and not value > 0:
+                raise MasSimError(f"the budget of {name} must be positive (got {value})")
+
+
+def clock() -> float:
+    """Seconds of a clock that never goes back."""
+    return time.perf_counter()

@@ -5,80 +5,61 @@ in the order of that bound, in waves, until the next bound is above the best val
 be better, nor tie. The waves do not depend on the number of threads, so neither do the counts.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-from mas_sim._batch import (
-    COUNT_FIELDS,
-    E_CYCLES,
-    E_L1_BYTES,
-    E_METER,
-    EVALUATION_FIELDS,
-    N_LEGAL,
-    N_TOO_LONG,
-    evaluate,
-    scan,
-)
-from mas_sim.costs import pack_problem
-from mas_sim.dataflows import MAX_INSTRUCTIONS, footprint, get_dataflow
-from mas_sim.energy import energy_coefficients
+from mas_sim._batch import E_CYCLES
 from mas_sim.energy_table import Level
+from mas_sim.errors import MasSimError
 from mas_sim.schedule import IntArray
-from mas_sim.search.base import NothingFitsError, Progress, SearchResult, Trial
-from mas_sim.search.objective import FloatArray, objective_code, objective_value
-from mas_sim.search.space import SearchSpace
-from mas_sim.tiling import Tiling
+from mas_sim.search.base import FloatArray, Progress, SearchResult, Trial, clock
+from mas_sim.search.evaluator import AnySpace, Simulator, too_long
+from mas_sim.search.objective import Objective
 
 FIRST_WAVE, WAVE = 16, 256
-SCAN_TILINGS = 65_536
-EVALUATE_CHUNK = 8
+
+ROUNDING = 1e-12
+"""Bounds of energies may be this much above what a simulation gives, by rounding alone."""
 
 
-class _Problem:
-    """A space and an objective, packed for compiled code."""
+@dataclass
+class _Waves:
+    """Simulation in the order of the bounds, as far as it has come.
 
-    def __init__(self, space: SearchSpace, objective: str, energy_level: Level) -> None:
-        self.space, self.objective = space, objective
-        self.code = objective_code(objective)
-        self.coefficients = energy_coefficients(space.arch, space.workload.dtype, energy_level)
-        flow = get_dataflow(space.dataflow)
-        self.p, self.passes = pack_problem(space.arch, space.workload), flow.softmax(space.arch)
-        self.flow = flow.number
-        self.best: Trial | None = None
+    Attributes
+    ----------
+    order : int64[n]
+        Places of the legal tilings, rising by bound; those whose bound breaks a limit are left out.
+    done
+        How many of them have been simulated.
+    """
+
+    index: IntArray
+    bound: FloatArray
+    order: IntArray
+    gap: float
+    done: int = 0
+    best: Trial | None = None
+
+    @property
+    def next_bound(self) -> float:
+        """Least bound of what is left, infinite if nothing is."""
+        return float(self.bound[self.order[self.done]]) if self.done < len(self.order) else float("inf")
 
     @property
     def limit(self) -> float:
-        """Bounds above this cannot be those of the optimum; leaves room for rounding of energies."""
-        return np.inf if self.best is None else self.best.value * (1 + 1e-12)
+        """Bounds above this need not be looked into."""
+        return np.inf if self.best is None else self.best.value * (1 + ROUNDING) / (1 + self.gap)
 
-    def scan(self, outer: IntArray, index0: int) -> tuple[IntArray, FloatArray, IntArray]:
-        """Bound all tilings of some outer choices: those that may be better than the best so far, and the counts."""
-        inner, pj = self.space.inner, self.coefficients
-        room = outer.shape[0] * inner.shape[0]
-        index, value, counts = np.empty(room, np.int64), np.empty(room, np.float64), np.zeros(COUNT_FIELDS, np.int64)
-        n = scan(
-            self.flow, self.p, self.passes, outer, inner, self.space.blocks, MAX_INSTRUCTIONS, self.space.steps,
-            pj.pj_per_action, pj.leakage_pj_per_cycle, self.code, self.limit, index0, index, value, counts,
-        )  # fmt: skip
-        return index[:n].copy(), value[:n].copy(), counts
-
-    def evaluate(self, pool: ThreadPoolExecutor, indices: IntArray) -> None:
-        """Simulate tilings, and keep the best."""
-        tilings = self.space.packed(indices)
-        results = np.empty((len(indices), EVALUATION_FIELDS), np.int64)
-
-        def evaluate_chunk(start: int) -> None:
-            end = start + EVALUATE_CHUNK
-            evaluate(self.flow, self.p, self.passes, tilings[start:end], results[start:end])
-
-        list(pool.map(evaluate_chunk, range(0, len(indices), EVALUATE_CHUNK)))
-        energy = results[:, E_METER:] @ self.coefficients.pj_per_action
-        energy = energy + self.coefficients.leakage_pj_per_cycle * results[:, E_CYCLES]
-        trial = _best_of(self.space, self.objective, indices, results, energy)
-        self.best = trial if self.best is None or trial.rank < self.best.rank else self.best
+    def wave(self) -> IntArray:
+        """Return the places of the next tilings to simulate."""
+        size = WAVE if self.done else FIRST_WAVE
+        wave = self.order[self.done : self.done + size]
+        return wave[self.bound[wave] <= self.limit]
 
 
+@dataclass(frozen=True)
 class ExhaustiveSearch:
     """Find the best tiling of a space, and prove it.
 
@@ -86,19 +67,21 @@ class ExhaustiveSearch:
     ----------
     threads
         Threads for the compiled evaluation, which releases the GIL.
+    gap
+        Stop as soon as the best found is proven to be within this share of the optimum; 0 for the optimum itself.
     """
 
-    def __init__(self, threads: int = 2) -> None:
-        self.threads = threads
+    threads: int = 2
+    gap: float = 0.0
 
     def search(
         self,
-        space: SearchSpace,
-        objective: str = "latency",
+        space: AnySpace,
+        objective: str | Objective = "latency",
         progress: Progress | None = None,
         energy_level: Level = "nominal",
     ) -> SearchResult:
-        """Return the optimum of `space`, its energies at `energy_level`.
+        """Return the optimum of `space`, its energies at `energy_level`; what is best so far when interrupted.
 
         Ties go to lower energy, then fewer DRAM bytes, the smaller L1 footprint, the lower index.
 
@@ -106,67 +89,47 @@ class ExhaustiveSearch:
         ------
         NothingFitsError
             If no tiling fits; says by how many bytes the smallest one does not.
+        MasSimError
+            If no tiling keeps to the objective's limits.
         """
-        problem = _Problem(space, objective, energy_level)
-        with ThreadPoolExecutor(self.threads) as pool:
-            index, value, counts = self._bound(problem, pool)
-            legal = int(counts[N_LEGAL])
-            if legal == 0:
-                raise _nothing_fits(space)
-            order = np.lexsort((index, value))
-            done, first = 0, True
-            while done < len(order) and value[order[done]] <= problem.limit:
-                wave = order[done : done + (FIRST_WAVE if first else WAVE)]
-                wave = wave[value[wave] <= problem.limit]
-                problem.evaluate(pool, index[wave])
-                done, first = done + len(wave), False
-                if progress is not None:
-                    progress(legal - len(order) + done, legal)
-        if progress is not None:
-            progress(legal, legal)
-        assert problem.best is not None
+        goal, began = Objective.parse(objective), clock()
+        with Simulator(space, energy_level, self.threads) as simulator:
+            found = space.scan(simulator.coefficients, self.threads)
+            if not len(found.index):
+                space.legal  # noqa: B018 - raises, and says by how many bytes
+            bound = goal.values(found.cycles, found.energy_pj)
+            order = np.lexsort((found.index, bound))
+            waves = _Waves(found.index, bound, order[np.isfinite(bound[order])], self.gap)
+            stopped = _simulate(simulator, goal, waves, len(found.index), progress)
+        if waves.best is None or not np.isfinite(waves.best.value):
+            raise MasSimError(f"no tiling of the space keeps to the limits ({goal.describe()})")
+        least = min(waves.best.value, waves.next_bound)
+        if waves.next_bound > waves.limit and self.gap == 0:
+            least = waves.best.value
+        legal = len(found.index)
         return SearchResult(
-            problem.best, objective, len(space), legal, done, legal - done, int(counts[N_TOO_LONG]), True,
-            space.describe(),
+            waves.best, goal.describe(), len(space), legal, waves.done, legal - waves.done, too_long(found.counts),
+            stopped == "done" and self.gap == 0, space.describe(), least, waves.best.value / least - 1, "exhaustive",
+            None, repr(self), stopped, clock() - began, simulator.simulation_seconds,
         )  # fmt: skip
 
-    def _bound(self, problem: _Problem, pool: ThreadPoolExecutor) -> tuple[IntArray, FloatArray, IntArray]:
-        """Bound every tiling: those worth simulating, their bounds, and the counts of all."""
-        outer, inner = problem.space.outer, problem.space.inner.shape[0]
-        chunk = max(1, SCAN_TILINGS // inner)
-        starts = range(0, outer.shape[0], chunk)
-        parts = list(pool.map(lambda s: problem.scan(outer[s : s + chunk], s * inner), starts))
-        index, value = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        counts: IntArray = np.array([part[2] for part in parts]).sum(axis=0)
-        return index, value, counts
 
-
-def _best_of(space: SearchSpace, objective: str, indices: IntArray, results: IntArray, energy: FloatArray) -> Trial:
-    """Return the best trial of a wave, ties broken as `Trial.rank` says."""
-    values = objective_value(objective, results[:, E_CYCLES].astype(np.float64), energy)
-    dram = results[:, E_METER] + results[:, E_METER + 1]
-    at = int(np.lexsort((indices, results[:, E_L1_BYTES], dram, energy, values))[0])
-    index = int(indices[at])
-    return Trial(
-        index, space.tiling(index), float(values[at]), int(results[at, E_CYCLES]), float(energy[at]),
-        int(dram[at]), int(results[at, E_L1_BYTES]),
-    )  # fmt: skip
-
-
-def _nothing_fits(space: SearchSpace) -> NothingFitsError:
-    """Say by how many bytes the smallest tiling of a space does not fit."""
-    values = space.candidates
-    least = min(space.buffers)
-    ring = get_dataflow(space.dataflow).score_buffers[0]
-    smallest = Tiling(
-        values["batch_tile"][0], values["head_tile"][0], values["q_tile"][0], values["kv_tile"][0],
-        0, 0, least, least, least, ring, least, "groups",
-    )  # fmt: skip
-    need = footprint(space.dataflow, space.arch, space.workload, smallest)
-    where = f"{space.dataflow}: no tiling of the space searched can run {space.workload.name} on {space.arch.name}"
-    if need.over_bytes == 0:
-        reason = f"those that fit L1 need more than {MAX_INSTRUCTIONS:,} instructions, the longest schedule simulated"
-    else:
-        reason = f"the smallest does not fit L1, by {need.over_bytes:,} bytes "
-        reason += f"(needs {need.total_bytes:,} of {need.capacity_bytes:,})"
-    return NothingFitsError(f"{where}: {reason}", need.over_bytes)
+def _simulate(simulator: Simulator, goal: Objective, waves: _Waves, legal: int, progress: Progress | None) -> str:
+    """Simulate wave by wave until the proof is there; return why it ended."""
+    try:
+        while waves.next_bound <= waves.limit and waves.done < len(waves.order):
+            wave = waves.wave()
+            results = simulator.results(waves.index[wave])
+            values = goal.values(results[:, E_CYCLES].astype(np.float64), simulator.energies(results))
+            best = simulator.best(waves.index[wave], results, values)
+            waves.best = best if waves.best is None or best.rank < waves.best.rank else waves.best
+            waves.done += len(wave)
+            if progress is not None:
+                progress(legal - len(waves.order) + waves.done, legal)
+    except KeyboardInterrupt:
+        if waves.best is None:
+            raise
+        return "interrupted"
+    if progress is not None:
+        progress(legal, legal)
+    return "done"

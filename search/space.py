@@ -1,24 +1,44 @@
 """The space of tilings that a search looks through: candidate values of every choice, and their product.
 
 Tile sizes are *outer* choices, everything else (residency, buffering, ring, core split) *inner* ones. A tiling's
-index is `outer index * inner choices + inner index`, so spaces of a million tilings take no memory.
+index is `outer index * inner choices + inner index`, so spaces of a million tilings take no memory. The legal ones
+among them are found by one compiled scan; searchers work on those, by their *row* among them.
 """
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from mas_sim._batch import (
+from mas_sim._batch import scan
+from mas_sim._legal import (
+    COUNT_FIELDS,
+    IN_EXP_ON,
+    IN_IN_PLACE,
+    IN_K_BUFFERS,
     IN_K_SHARE,
+    IN_O_BUFFERS,
+    IN_OVERLAP,
+    IN_OVERWRITE,
+    IN_Q_BUFFERS,
+    IN_SCORE_BUFFERS,
+    IN_SPLIT,
+    IN_V_BUFFERS,
     INNER_FIELDS,
     SHARES,
-    apply_inner,
+    ChoiceArray,
+    nearest_rows,
 )
 from mas_sim.arch import Arch
-from mas_sim.dataflows import DATAFLOWS, MAX_INSTRUCTIONS, get_dataflow
-from mas_sim.schedule import IntArray
+from mas_sim.costs import pack_problem
+from mas_sim.dataflows import DATAFLOWS, MAX_INSTRUCTIONS, footprint, get_dataflow, legal_tiling
+from mas_sim.energy import EnergyCoefficients
+from mas_sim.errors import TilingError
+from mas_sim.schedule import METER_FIELDS, IntArray
+from mas_sim.search.base import NothingFitsError
+from mas_sim.search.candidates import MAX_CANDIDATES, Scan, thin, tile_candidates
 from mas_sim.tiling import (
     CORE_SPLITS,
     EXP_ON,
@@ -27,33 +47,39 @@ from mas_sim.tiling import (
     OVERWRITES,
     TILING_FIELDS,
     TL_BATCH,
+    TL_EXP_ON,
     TL_HEAD,
+    TL_IN_PLACE,
+    TL_K_BUFFERS,
+    TL_K_RESIDENT,
     TL_KV,
+    TL_O_BUFFERS,
+    TL_OVERLAP,
+    TL_OVERWRITE,
     TL_Q,
+    TL_Q_BUFFERS,
+    TL_SCORE_BUFFERS,
+    TL_SPLIT,
+    TL_V_BUFFERS,
     Tiling,
 )
 from mas_sim.workload import Workload
 
-MAX_CANDIDATES = 32
-"""Candidates of a factor before they are thinned."""
+SCAN_TILINGS = 65_536
+"""Tilings that a thread looks at in one go."""
 
+LEVELS = (
+    "batch_tile", "head_tile", "q_tile", "kv_tile", "core_split", "overwrite", "score_buffers", "softmax_in_place",
+    "exp_on", "overlap", "k_resident", "v_resident", "q_buffers", "k_buffers", "v_buffers", "o_buffers",
+)  # fmt: skip
+"""The choices that make a tiling, in the order in which the space goes through them."""
 
-def thin(values: list[int], limit: int) -> list[int]:
-    """Thin sorted values geometrically to about `limit`, keeping the first and the last."""
-    if len(values) <= limit:
-        return values
-    picks = np.geomspace(1, len(values), limit)
-    return [values[i] for i in sorted({round(float(pick)) - 1 for pick in picks})]
-
-
-def tile_candidates(dimension: int, side: int, limit: int = MAX_CANDIDATES, *, small: bool = False) -> list[int]:
-    """Candidate tile sizes of a dimension: multiples of the array's side up to it, and the dimension itself.
-
-    `small` adds the powers of two below the side: a long row block may only fit L1 with fewer rows than the array has.
-    """
-    values = thin([*range(side, dimension, side), dimension], limit)
-    powers = [1 << bit for bit in range(side.bit_length()) if 1 << bit < min(side, dimension)]
-    return [*powers, *values] if small else values
+INNER_COLUMNS = (
+    (TL_Q_BUFFERS, IN_Q_BUFFERS), (TL_K_BUFFERS, IN_K_BUFFERS), (TL_V_BUFFERS, IN_V_BUFFERS),
+    (TL_O_BUFFERS, IN_O_BUFFERS), (TL_SCORE_BUFFERS, IN_SCORE_BUFFERS), (TL_SPLIT, IN_SPLIT),
+    (TL_IN_PLACE, IN_IN_PLACE), (TL_OVERWRITE, IN_OVERWRITE), (TL_EXP_ON, IN_EXP_ON), (TL_OVERLAP, IN_OVERLAP),
+)  # fmt: skip
+"""Where each inner choice stands in a packed tiling."""
 
 
 @dataclass(frozen=True)
@@ -183,13 +209,145 @@ class SearchSpace:
         tilings = np.zeros((len(indices), TILING_FIELDS), dtype=np.int64)
         outer, inner = np.divmod(indices, self.inner.shape[0])
         tilings[:, [TL_BATCH, TL_HEAD, TL_Q, TL_KV]] = self.outer[outer]
-        for row, choice in zip(tilings, inner.tolist(), strict=True):
-            apply_inner(row, self.inner[choice], -(-self.workload.n_kv // int(row[TL_KV])))
+        chosen, tiles = self.inner[inner], -(-self.workload.n_kv // tilings[:, TL_KV])
+        for is_v in range(2):
+            tilings[:, TL_K_RESIDENT + is_v] = -(-(tiles * chosen[:, IN_K_SHARE + is_v]) // SHARES)
+        for column, choice in INNER_COLUMNS:
+            tilings[:, column] = chosen[:, choice]
         return tilings
 
     def tiling(self, index: int) -> Tiling:
         """Return the tiling at an index."""
         return Tiling.unpack(self.packed(np.array([index]))[0])
+
+    def parts(self) -> "tuple[tuple[int, SearchSpace], ...]":
+        """Return the spaces of single dataflows that it is made of, each with its first index: itself."""
+        return ((0, self),)
+
+    def dataflow_of(self, index: int) -> str:
+        """Return the dataflow of the tiling at an index: this space's."""
+        return self.dataflow
+
+    @cached_property
+    def _digits(self) -> tuple[IntArray, IntArray]:
+        """Places of the outer and of the inner choices in the list of each level's values; int64[n, ...]."""
+        outer = [np.unique(column, return_inverse=True)[1] for column in self.outer.T]
+        inner = []
+        for column in self.inner.T:
+            _, first, place = np.unique(column, return_index=True, return_inverse=True)
+            inner.append(np.argsort(np.argsort(first))[place])  # in the order in which the space goes through them
+        return np.stack(outer, axis=1), np.stack(inner, axis=1)
+
+    def choices_of(self, indices: IntArray) -> ChoiceArray:
+        """Return what the tilings at `indices` choose at each of `LEVELS`; int16[n, levels], sorted as indices are."""
+        outer, inner = np.divmod(indices, self.inner.shape[0])
+        digits = self._digits
+        chosen: ChoiceArray = np.concatenate([digits[0][outer], digits[1][inner]], axis=1).astype(np.int16)
+        return chosen
+
+    def scan(self, coefficients: EnergyCoefficients | None = None, workers: int = 2) -> Scan:
+        """Look at every tiling: which are legal, and, if energy is priced, the lower bounds of those."""
+        flow, inner = get_dataflow(self.dataflow), self.inner.shape[0]
+        p, passes = pack_problem(self.arch, self.workload), flow.softmax(self.arch)
+        priced = coefficients is not None
+        pj = np.zeros(METER_FIELDS) if coefficients is None else coefficients.pj_per_action
+        leakage = 0.0 if coefficients is None else coefficients.leakage_pj_per_cycle
+        chunk = max(1, SCAN_TILINGS // inner)
+
+        def look(start: int) -> Scan:
+            outer = self.outer[start : start + chunk]
+            room, counts = outer.shape[0] * inner, np.zeros(COUNT_FIELDS, np.int64)
+            index, bounds = np.empty(room, np.int64), np.empty((2, room if priced else 0), np.float64)
+            n = scan(
+                flow.number, p, passes, outer, self.inner, self.blocks, MAX_INSTRUCTIONS, self.steps, pj, leakage,
+                priced, start * inner, index, bounds[0], bounds[1], counts,
+            )  # fmt: skip
+            return Scan(index[:n].copy(), bounds[0, :n].copy(), bounds[1, :n].copy(), counts)
+
+        with ThreadPoolExecutor(workers) as pool:
+            parts = list(pool.map(look, range(0, self.outer.shape[0], chunk)))
+        return Scan.together(parts)
+
+    @cached_property
+    def legal(self) -> IntArray:
+        """Indices of all legal tilings, rising; int64[legal]. A tiling's place in it is its *row*.
+
+        Raises
+        ------
+        NothingFitsError
+            If there are none; says by how many bytes the smallest tiling does not fit.
+        """
+        found = self.scan().index
+        if not len(found):
+            raise self.misfit()
+        return found
+
+    @property
+    def legal_count(self) -> int:
+        """Number of legal tilings."""
+        return len(self.legal)
+
+    @cached_property
+    def choices(self) -> ChoiceArray:
+        """What each legal tiling chooses; int16[legal, levels], in lexicographic order."""
+        return self.choices_of(self.legal)
+
+    def nearest(self, wanted: IntArray) -> IntArray:
+        """Repair choices, int64[n, levels], to legal ones: rows, int64[n] (`nearest_rows`)."""
+        rows: IntArray = nearest_rows(self.choices, wanted)
+        return rows
+
+    def encode(self, tiling: Tiling) -> int:
+        """Return the index of a tiling; the inverse of `tiling`.
+
+        Raises
+        ------
+        TilingError
+            If it is not a legal one of this space.
+        """
+        wanted = legal_tiling(self.dataflow, self.arch, self.workload, tiling).pack()
+        rows = np.flatnonzero((self.packed(self.legal) == wanted).all(axis=1))
+        if not rows.size:
+            raise TilingError(f"this tiling is not in the space of {self.dataflow} ({self.describe()})")
+        return int(self.legal[rows[0]])
+
+    def neighbours(self, row: int) -> IntArray:
+        """Return the rows of legal tilings that differ in one choice, by the next value either way that is legal."""
+        choices, mine = self.choices, self.choices[row]
+        differs = choices != mine
+        found: list[int] = []
+        single = np.flatnonzero(differs.sum(axis=1) == 1)
+        level = differs[single].argmax(axis=1)
+        for at in range(len(LEVELS)):
+            rows = single[level == at]
+            steps = choices[rows, at].astype(np.int64) - int(mine[at])
+            sides = [side for side in (steps < 0, steps > 0) if side.any()]
+            found += [int(rows[side][np.argmin(np.abs(steps[side]))]) for side in sides]
+        return np.array(sorted(found), dtype=np.int64)
+
+    def draw(self, rng: np.random.Generator, count: int = 1) -> IntArray:
+        """Draw rows of legal tilings, all equally likely, none twice; int64[count]."""
+        return rng.choice(self.legal_count, size=min(count, self.legal_count), replace=False)
+
+    def misfit(self) -> NothingFitsError:
+        """Say by how many bytes the smallest tiling does not fit."""
+        values = self.candidates
+        least = min(self.buffers)
+        flow = get_dataflow(self.dataflow)
+        smallest = Tiling(
+            values["batch_tile"][0], values["head_tile"][0], values["q_tile"][0], values["kv_tile"][0],
+            0, 0, least, least, least, flow.score_buffers[0], least, "groups",
+        )  # fmt: skip
+        need = footprint(self.dataflow, self.arch, self.workload, smallest)
+        where = f"{self.dataflow}: no tiling of the space searched can run {self.workload.name} on {self.arch.name}"
+        if need.over_bytes == 0:
+            reason = (
+                f"those that fit L1 need more than {MAX_INSTRUCTIONS:,} instructions, the longest schedule simulated"
+            )
+        else:
+            reason = f"the smallest does not fit L1, by {need.over_bytes:,} bytes "
+            reason += f"(needs {need.total_bytes:,} of {need.capacity_bytes:,})"
+        return NothingFitsError(f"{where}: {reason}", need.over_bytes)
 
     def describe(self) -> str:
         """Return the space in words."""

@@ -170,7 +170,7 @@ def test_are_fewer_heads_simulated_and_scaled_where_all_are_too_long(monkeypatch
         assert isinstance(result, SeriesResult)
         assert result.scale == 1.0
         lengths[name] = result.facts["instructions"]
-    monkeypatch.setattr("mas_sim.search.exhaustive.MAX_INSTRUCTIONS", 50)
+    monkeypatch.setattr("mas_sim.search.space.MAX_INSTRUCTIONS", 50)
     few = next(iter(crossover(ARCH, workload, [64], ["flat", "mas"])))
     assert few.simulated_heads < 8
     for name, result in few.results.items():

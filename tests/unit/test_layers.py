@@ -38,11 +38,15 @@ accesses malformed
 hazards completeness _execute_machine
 _execute_products _execute_softmax
 execute
-audit _batch trace
+audit _legal trace
+_batch
 report search.base
-search.objective
+search.objective search.candidates
 search.space
-search.exhaustive
+search.joint
+search.evaluator
+search.searcher search.exhaustive search.pareto
+search.random_search search.genetic search.mcts
 search
 sweep limits
 crossover
