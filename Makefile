@@ -1,6 +1,7 @@
 # make run    the main job: three dataflows over twelve networks, each at its proven best tiling
 # make test   style, types and tests
 # make bench  speed of the simulator itself; not part of `make test`
+# make bench-search  quality of the methods of search, about ten minutes
 #
 # Needs make, python3 (3.11 or later) and python3-venv. Everything is installed into .venv, and again only when
 # pyproject.toml changes.
@@ -17,7 +18,7 @@ export PIP_ROOT_USER_ACTION := ignore
 unexport PYTHONDONTWRITEBYTECODE
 unexport NUMBA_DISABLE_JIT
 
-.PHONY: run test bench clean
+.PHONY: run test bench bench-search clean
 .DELETE_ON_ERROR:
 
 run: $(MAIN)
@@ -31,6 +32,9 @@ test: $(TOOLS)
 
 bench: $(TOOLS)
 	$(BIN)/pytest benchmarks --benchmark-only --benchmark-columns=min,median,stddev,rounds --benchmark-group-by=group
+
+bench-search: $(TOOLS)
+	$(BIN)/pytest benchmarks/test_search_quality.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .benchmarks .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

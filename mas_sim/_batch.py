@@ -38,6 +38,7 @@ from mas_sim.costs import (
 )
 from mas_sim.dataflows._dispatch import emit, instruction_bound, plan_slots, span
 from mas_sim.dataflows._emission import BK_COUNTS, make_book
+from mas_sim.dataflows._numbers import in_pairs, pairs_across
 from mas_sim.dataflows._plan import active_core_count, cost_table, kind_bases, make_grid
 from mas_sim.meter import add_redone
 from mas_sim.schedule import C_CYCLES, COST_FIELDS, FIELDS, METER_FIELDS, UNITS, Grid, IntArray
@@ -53,7 +54,7 @@ EVALUATION_FIELDS = 2 + METER_FIELDS
 @jit
 def _scratch(grid: Grid) -> tuple[IntArray, IntArray]:
     """Make the scratch arrays of `tiling_work`."""
-    tally = np.zeros((grid.class_heads.shape[0] + 1, tally_width(grid)), np.int64)
+    tally = np.zeros((grid.class_heads.shape[0] + 2, tally_width(grid)), np.int64)
     return tally, np.zeros(ROW_FIELDS, np.int64)
 
 
@@ -91,7 +92,9 @@ def _scan_outer(
             if not priced:
                 continue
             kind = (t[TL_OVERWRITE] * 2 + t[TL_EXP_ON]) * 4 + t[TL_OVERLAP]
-            what = ((kind * 2 + inner[c, IN_SPLIT]) * 16 + inner[c, IN_K_SHARE]) * 16 + inner[c, IN_V_SHARE]
+            across = 1 if in_pairs(dataflow, t) and pairs_across(t) else 0
+            what = (((kind * 2 + across) * 2 + inner[c, IN_SPLIT]) * 16 + inner[c, IN_K_SHARE]) * 16
+            what += inner[c, IN_V_SHARE]
             if what != summed:
                 if kind != filled:
                     kinds = kind_bases(dataflow, t, grid, passes)
@@ -129,7 +132,8 @@ def scan(
     out_index, out_cycles, out_energy : [n * m]
         Filled, for each such tiling, in rising order: its index, and lower bounds of its cycles and its energy in pJ.
     counts : int64[COUNT_FIELDS]
-        Filled: the `N_*` columns. A schedule that the space has under two names is legal once.
+        Filled: the `N_*` columns. A schedule that the space has under two names is legal once,
+        but where two shares of a tensor's tiles come to the same number of them.
     """
     t = np.zeros(TILING_FIELDS, np.int64)
     found = 0

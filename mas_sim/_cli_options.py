@@ -69,7 +69,11 @@ OverwriteOption = Annotated[
 ]
 ExpOnOption = Annotated[str | None, typer.Option(help="Unit that computes exp (fusemax): vec or mac.")]
 OverlapOption = Annotated[
-    str | None, typer.Option(help="How MAC and VEC overlap: none or ping_pong (flash), pipelined or none (fusemax).")
+    str | None,
+    typer.Option(
+        help="How MAC and VEC overlap: none or ping_pong (flash), pipelined or none (fusemax). Default of a given "
+        "tiling: none for flash, pipelined for fusemax."
+    ),
 ]
 GranularityOption = Annotated[
     str | None,
@@ -81,6 +85,14 @@ GranularityOption = Annotated[
 NormalizeOption = Annotated[
     str | None,
     typer.Option(help="How softmax divides: divide (each element) or reciprocal (one a row). Default: the machine's."),
+]
+
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", help="Run the result of a JSON file again (run, search, compare), from the file alone."),
+]
+PickOption = Annotated[
+    str | None, typer.Option(help="Which result of that file, where it has several: WORKLOAD/DATAFLOW.")
 ]
 
 
@@ -179,6 +191,12 @@ def names_of(option: str, values: Sequence[str] | None, default: Sequence[str]) 
     if not all(names):
         raise MasSimError(f"{option}: a name is empty (got {', '.join(map(repr, values))})")
     return names
+
+
+def flows_of(values: Sequence[str] | None, default: Sequence[str]) -> list[str]:
+    """Names that `--dataflow` gives, as `names_of`; `all` stands for every dataflow."""
+    asked = names_of("--dataflow", values, default)
+    return [flow for name in asked for flow in (DATAFLOWS if name == "all" else (name,))]
 
 
 def given_tiling(

@@ -1,4 +1,4 @@
-"""The command line, `mas-sim`: list, validate, run, compare, limits, crossover, workload.
+"""The command line, `mas-sim`: list, validate, run, compare, search, limits, crossover, workload.
 
 Results go to standard output, everything else to standard error. A fault in what the user gave is one clear
 message and exit code 2, never a traceback; a schedule that fails its audit or its numerical check, or an output that
@@ -24,6 +24,7 @@ from mas_sim._cli_options import (
     DtypeChoice,
     EnergyLevel,
     ExpOnOption,
+    FromOption,
     GranularityOption,
     InPlaceOption,
     JsonOption,
@@ -33,11 +34,13 @@ from mas_sim._cli_options import (
     ObjectiveOption,
     OverlapOption,
     OverwriteOption,
+    PickOption,
     ResidentOption,
     SizeOption,
     SplitOption,
     WorkloadOption,
     arch_of,
+    flows_of,
     given_tiling,
     names_of,
     naming,
@@ -47,8 +50,10 @@ from mas_sim._cli_options import (
     with_normalize,
     workload_of,
 )
+from mas_sim._cli_rerun import exit_unless_reproduced, rerun, seed_of, stored_result
+from mas_sim._cli_search import search_command
 from mas_sim._cli_workload import workload_command
-from mas_sim._compare_tables import compare_tables
+from mas_sim._compare_tables import checks_words, compare_tables
 from mas_sim.arch import Arch, load_arch
 from mas_sim.config import list_presets
 from mas_sim.crossover import SERIES, CrossoverPoint, crossover, findings, parse_lengths, too_long
@@ -104,6 +109,7 @@ def validate_command(file: Annotated[str, typer.Argument(help="An arch or worklo
 
 @app.command("run")
 def run_command(
+    context: typer.Context,
     arch: ArchOption = "mas_edge",
     workload: WorkloadOption = "bert_base",
     dataflow: Annotated[str, typer.Option("--dataflow", help="See `mas-sim list`; auto picks the best.")] = "mas",
@@ -130,31 +136,42 @@ def run_command(
     granularity: GranularityOption = None,
     normalize: NormalizeOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs of the numerical check.")] = 0,
+    from_file: FromOption = None,
+    pick: PickOption = None,
     trace: Annotated[str | None, typer.Option(help="Write a Chrome/Perfetto JSON file.")] = None,
     figure: Annotated[str | None, typer.Option(help="Draw the timeline: .svg, .pdf or .png.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one dataflow: at the given tiling, or at its proven best one."""
     options = locals()
-    machine, shape = with_normalize(arch_of(arch), normalize), workload_of(workload)
-    tiling = given_tiling(dataflow, objective, options, shape)
-    goal = (objective or Objective.latency).value
-    what = f"{shape.name} {dataflow}"
-    with search_progress() as step:
-        if tiling is not None:
-            report = make_report(dataflow, machine, shape, tiling, energy_level=energy.value, seed=seed)
-        else:
-            report = best_report(
-                dataflow, machine, shape, goal, energy_level=energy.value, check=True, seed=seed,
-                granularity=granularity, progress=lambda done, total: step(what, done, total),
-            )  # fmt: skip
+    stored = stored_result(context, from_file, pick)
+    seed = seed_of(context, stored, seed)
+    report = _run(options) if stored is None else rerun(stored, seed)
     if as_json:
-        plan = {"l1_plan": report.l1_plan()}
-        print_json(report.as_dict() | plan | ({"chosen_by": AUTO} if dataflow == AUTO else {}))
+        more = {"l1_plan": report.l1_plan(), "seed": seed}
+        print_json(report.as_dict() | more | ({"chosen_by": AUTO} if dataflow == AUTO else {}))
     else:
         plain_console().print(*tables.run_tables(report))
     _write_files(report, trace, figure)
     _exit_by_checks([report])
+    if stored is not None:
+        exit_unless_reproduced(report, stored)
+
+
+def _run(options: dict[str, Any]) -> Report:
+    """Return the report that the options of `run` ask for."""
+    machine, shape = with_normalize(arch_of(options["arch"]), options["normalize"]), workload_of(options["workload"])
+    dataflow, level, seed = options["dataflow"], options["energy"].value, options["seed"]
+    tiling = given_tiling(dataflow, options["objective"], options, shape)
+    goal = (options["objective"] or Objective.latency).value
+    with search_progress() as step:
+        if tiling is not None:
+            return make_report(dataflow, machine, shape, tiling, energy_level=level, seed=seed)
+        return best_report(
+            dataflow, machine, shape, goal, energy_level=level, check=True, seed=seed,
+            granularity=options["granularity"],
+            progress=lambda done, total: step(f"{shape.name} {dataflow}", done, total),
+        )  # fmt: skip
 
 
 def _write_files(report: Report, trace: str | None, figure: str | None) -> None:
@@ -191,8 +208,7 @@ def compare_command(
     """Compare dataflows over workloads, each at its proven best tiling."""
     machine = with_normalize(arch_of(arch), normalize)
     shapes = [workload_of(name) for name in names_of("--workload", workload, MAIN_WORKLOADS)]
-    asked = names_of("--dataflow", dataflow, MAIN_DATAFLOWS)
-    flows = [flow for name in asked for flow in (DATAFLOWS if name == "all" else (name,))]
+    flows = flows_of(dataflow, MAIN_DATAFLOWS)
     with search_progress() as step:
         result = compare(machine, shapes, flows, objective.value, energy_level=energy.value, check=check, progress=step)
     if as_json:
@@ -201,6 +217,8 @@ def compare_command(
         plain_console().print(compare_tables(result))
     if check:
         _exit_by_checks(list(result.reports))
+        if not as_json:  # there each result has its own
+            typer.echo(checks_words(result.reports))
 
 
 @app.command("limits")
@@ -228,7 +246,7 @@ def crossover_command(
         str, typer.Option(help="Lengths: seq=FIRST:LAST:xFACTOR, seq=FIRST:LAST:STEP or seq=N,N,...")
     ] = "seq=512:131072:x2",
     dataflow: Annotated[
-        list[str] | None, typer.Option("--dataflow", help=f"May be repeated. Default: {', '.join(SERIES)}.")
+        list[str] | None, typer.Option("--dataflow", help=f"May be repeated; `all`. Default: {', '.join(SERIES)}.")
     ] = None,
     objective: ObjectiveOption = Objective.latency,
     energy: LevelOption = EnergyLevel.nominal,
@@ -237,7 +255,7 @@ def crossover_command(
 ) -> None:
     """Find which dataflow wins at which sequence length, where overwrite pays, and where nothing fits."""
     machine, shape, lengths = arch_of(arch), workload_of(workload), parse_lengths(over)
-    series = names_of("--dataflow", dataflow, SERIES)
+    series = flows_of(dataflow, SERIES)
     points: list[CrossoverPoint] = []
     stopped = False
     with search_progress() as step, naming("--over"):
@@ -259,6 +277,7 @@ def crossover_command(
         raise typer.Exit(INTERRUPTED)
 
 
+app.command("search")(search_command)
 app.command("workload")(workload_command)
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,15 @@ import numpy as np
 from mas_sim.arch import Arch
 from mas_sim.audit import AuditResult, audit
 from mas_sim.bounds import Bounds, bounds
-from mas_sim.costs import pack_softmax
-from mas_sim.dataflows import build_schedule
+from mas_sim.costs import S_LANE_CYCLES, S_ROWS_ONLY, S_WRITES
+from mas_sim.dataflows import build_schedule, get_dataflow
 from mas_sim.energy import METER_COLUMNS, EnergyBreakdown, EnergyCoefficients, energy_breakdown, energy_coefficients
 from mas_sim.energy_table import Level
+from mas_sim.errors import TilingError
 from mas_sim.execute import MAX_EXECUTED_SCORES, ExecutionResult, execute
 from mas_sim.meter import OverwriteCost, meter, overwrite_cost
+from mas_sim.results import inputs_of, sealed
+from mas_sim.results import package_version as package_version
 from mas_sim.schedule import (
     F_ALT,
     F_DST,
@@ -38,14 +40,6 @@ from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
 
 
-def package_version() -> str:
-    """Version of the installed package, or `unknown` when it runs from a bare source tree."""
-    try:
-        return version("mas_sim")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 @dataclass(frozen=True)
 class ExpBalance:
     """Whether the vector unit keeps up with the MAC unit, per core.
@@ -55,8 +49,9 @@ class ExpBalance:
     needed_per_cycle
         Scores per cycle that keep the MAC unit busy: `MACs per cycle / (E + F)`, one softmax element per E + F MACs.
     available_per_cycle
-        Scores per cycle that the vector unit can turn into probabilities: the lesser of lanes over the lane-cycles of a
-        softmax element, and the VEC port's bandwidth over its bytes.
+        Scores per cycle that the vector unit can turn into probabilities, in the passes of the dataflow's softmax: one
+        over the sum, over the passes, of the longer of lane-cycles of an element over lanes, and its bytes over the VEC
+        port's bandwidth. Infinite where exp runs on the MAC array: the vector unit then sees no score at all.
     """
 
     needed_per_cycle: float
@@ -67,14 +62,34 @@ class ExpBalance:
         return {"needed_per_cycle": self.needed_per_cycle, "available_per_cycle": self.available_per_cycle}
 
 
-def exp_balance(arch: Arch, workload: Workload) -> ExpBalance:
-    """Return the MAC/VEC balance of a workload on an arch (the ratio that decides what overlap can give)."""
+def exp_balance(arch: Arch, workload: Workload, dataflow: str = "flat", exp_on: str = "vec") -> ExpBalance:
+    """Return the MAC/VEC balance of a workload on an arch (the ratio that decides what overlap can give).
+
+    Parameters
+    ----------
+    dataflow
+        Whose form of softmax: over whole rows, cut at its row reductions, or online.
+    exp_on
+        Unit that computes exp, as in a tiling.
+
+    Raises
+    ------
+    ScheduleError
+        If there is no such dataflow.
+    TilingError
+        If its exp cannot run there.
+    """
+    flow = get_dataflow(dataflow)
+    if exp_on not in flow.exp_on:
+        raise TilingError(f"exp_on of {dataflow} must be {' or '.join(flow.exp_on)} (got {exp_on})")
     needed = arch.macs_per_cycle_per_core / (workload.head_dim_qk + workload.head_dim_v)
-    passes = pack_softmax(arch)
     cycles = 0.0
-    for lane_cycles, _, writes, *_ in passes.tolist():
-        port = (1 + writes) * workload.bytes_per_element / arch.vec.l1_port_bytes_per_cycle
-        cycles += max(lane_cycles / arch.vec.lanes, port if arch.mac_vec_path.kind == "l1" else 0.0)
+    for row in flow.softmax(arch) if exp_on == "vec" else ():
+        if row[S_ROWS_ONLY]:
+            continue
+        port = (1 + int(row[S_WRITES])) * workload.bytes_per_element / arch.vec.l1_port_bytes_per_cycle
+        lanes = int(row[S_LANE_CYCLES]) / arch.vec.lanes
+        cycles += max(lanes, port if arch.mac_vec_path.kind == "l1" else 0.0)
     return ExpBalance(needed, 1.0 / cycles if cycles else float("inf"))
 
 
@@ -135,6 +150,11 @@ class Report:
     def dram_bytes(self) -> int:
         """DRAM bytes read and written."""
         return int(self.meter_counts[0] + self.meter_counts[1])
+
+    @property
+    def exp_balance(self) -> ExpBalance:
+        """Whether the vector unit keeps up with the MAC unit, in this schedule's form of softmax."""
+        return exp_balance(self.arch, self.workload, self.schedule.dataflow, self.schedule.tiling.exp_on)
 
     @property
     def gap_to_bound(self) -> float:
@@ -203,9 +223,9 @@ class Report:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, the `--json` of one result."""
+        """Return the report as plain data, the `--json` of one result; `results.load_result` reads it back."""
         meter = self.meter_counts.tolist()
-        return {
+        facts = {
             "arch": self.arch.name,
             "workload": self.workload.name,
             "dataflow": self.schedule.dataflow,
@@ -215,6 +235,7 @@ class Report:
             "time_us": self.time_us,
             "energy_pj": self.energy.as_dict(),
             "energy_level": self.energy_level,
+            "objective": None if self.search is None else self.search["objective"],
             "dram_read_bytes": meter[0],
             "dram_write_bytes": meter[1],
             "l1_peak_bytes": self.schedule.l1_peak_bytes,
@@ -225,16 +246,13 @@ class Report:
             "execute_max_abs_error": None if self.execution is None else self.execution.max_abs_error,
             "instructions": len(self.schedule),
             "stall_cycles": self.stalls(),
-            "exp_balance": exp_balance(self.arch, self.workload).as_dict(),
+            "exp_balance": self.exp_balance.as_dict(),
             "search": self.search,
             "overwrite": self._overwrite_facts(),
             "notes": list(self.notes),
-            "made_by": {
-                "mas_sim": package_version(),
-                "arch_hash": self.arch.hash,
-                "workload_hash": self.workload.hash,
-            },
+            "inputs": inputs_of(self.arch, self.workload),
         }
+        return sealed(facts, self.arch, self.workload)
 
 
 def _overwrite_energy(cost: OverwriteCost, coefficients: EnergyCoefficients) -> float:

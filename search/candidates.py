@@ -1,11 +1,14 @@
 """Candidate values of a choice, thinned where there are many; and what a look at every tiling of a space gives."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from mas_sim._legal import SHARES
 from mas_sim.schedule import IntArray
 from mas_sim.search.base import FloatArray
+from mas_sim.tiling import EXP_ON, GRANULARITIES, MAX_BUFFERS, OVERWRITES
 
 MAX_CANDIDATES = 32
 """Candidates of a factor before they are thinned."""
@@ -27,6 +30,26 @@ def tile_candidates(dimension: int, side: int, limit: int = MAX_CANDIDATES, *, s
     values = thin([*range(side, dimension, side), dimension], limit)
     powers = [1 << bit for bit in range(side.bit_length()) if 1 << bit < min(side, dimension)]
     return [*powers, *values] if small else values
+
+
+_KNOWN: dict[str, Sequence[object]] = {
+    "residency": range(SHARES + 1), "buffers": range(1, MAX_BUFFERS + 1), "in_place": (True, False),
+    "overwrites": OVERWRITES, "exp_on": EXP_ON,
+}  # fmt: skip
+
+
+def choice_faults(limit: int, granularity: str | None, choices: Mapping[str, Sequence[object]]) -> list[str]:
+    """Return what is wrong with the choices of a `SearchSpace`: for each faulty one its rule and its value."""
+    faults = [] if limit >= 2 else [f"limit must be at least 2 (got {limit})"]
+    for name, chosen in choices.items():
+        known = _KNOWN[name]
+        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(known):
+            faults.append(f"{name} must be some of {', '.join(map(str, known))}, each once (got {chosen})")
+        elif isinstance(known, range) and list(chosen) != [value for value in known if value in chosen]:
+            faults.append(f"{name} must rise (got {chosen})")
+    if granularity not in (None, *GRANULARITIES):
+        faults.append(f"granularity must be one of {', '.join(GRANULARITIES)} (got {granularity!r})")
+    return faults
 
 
 @dataclass(frozen=True)

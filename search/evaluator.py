@@ -173,7 +173,7 @@ class Evaluator:
             )
         legal, every = self.space.legal_count, self.count == self.space.legal_count
         return SearchResult(
-            self._best, self.objective.describe(), len(self.space), legal, self.count, 0, 0, every,
+            self._best, self.objective.describe(), len(self.space), legal, self.count, 0, self.space.too_long, every,
             self.space.describe(), self._best.value if every else None, 0.0 if every else None, method, seed,
             settings, stopped, self.elapsed_seconds, self._simulator.simulation_seconds, self.history(),
         )  # fmt: skip

@@ -74,6 +74,13 @@ class ExhaustiveSearch:
     threads: int = 2
     gap: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse a gap that is no share, and a search without threads."""
+        if not 0 <= self.gap < float("inf"):
+            raise MasSimError(f"the gap of an exhaustive search must be a share, 0 or more (got {self.gap})")
+        if self.threads < 1:
+            raise MasSimError(f"an exhaustive search needs a thread (got {self.threads})")
+
     def search(
         self,
         space: AnySpace,
@@ -97,7 +104,7 @@ class ExhaustiveSearch:
             found = space.scan(simulator.coefficients, self.threads)
             if not len(found.index):
                 space.legal  # noqa: B018 - raises, and says by how many bytes
-            bound = goal.values(found.cycles, found.energy_pj)
+            bound = goal.values(found.cycles, found.energy_pj * (1 - ROUNDING))
             order = np.lexsort((found.index, bound))
             waves = _Waves(found.index, bound, order[np.isfinite(bound[order])], self.gap)
             stopped = _simulate(simulator, goal, waves, len(found.index), progress)

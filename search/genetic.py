@@ -4,6 +4,7 @@ A tiling's genome is what it chooses at each level of the space, as places in th
 legal tiling goes on with are repaired level by level (`SearchSpace.nearest`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,9 +39,10 @@ class _GeneticStudy(Study):
         else:
             rows = np.unique(self._space.nearest(self._children(LITTER * size)))
             rows = self._rng.permutation(rows[~self._known[rows]])[:size]
+            few = len(rows) < max(1, size // 2)
             # A population that has converged has mostly children that are known: they then mutate more.
-            self._boost = min(MAX_BOOST, 2 * self._boost) if len(rows) < size // 2 else 1
-            if len(rows) < size // 2:
+            self._boost = min(MAX_BOOST, 2 * self._boost) if few else 1
+            if few:
                 rows = np.concatenate([rows, self._fresh(min(max(1, size // 8), size - len(rows)), rows)])
         self._known[rows] = True
         return rows
@@ -79,7 +81,7 @@ class _GeneticStudy(Study):
 
     def tell(self, rows: IntArray, values: FloatArray) -> None:
         """Let the children in; the elite of the old population stays, and the best of all others."""
-        elite = min(self._settings.elite, len(self._rows))
+        elite = min(self._settings.elite, self._settings.population, len(self._rows))
         kept = slice(0, elite)
         rest = np.concatenate([self._rows[elite:], rows]), np.concatenate([self._values[elite:], values])
         order = np.lexsort(rest)[: self._settings.population - elite]
@@ -112,6 +114,10 @@ class GeneticSearch(Searcher):
     """
 
     method: ClassVar[str] = "genetic"
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "population": (1, 10**6), "tournament": (1, 10**6), "elite": (0, 10**6), "crossover": (0, 1),
+        "mutation": (0, 100), "step": (1, 10**6), "jump": (0, 1),
+    }  # fmt: skip
     population: int = 48
     tournament: int = 3
     elite: int = 4

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mas_sim._legal import ChoiceArray, nearest_rows
+from mas_sim._legal import N_TOO_LONG, ChoiceArray, nearest_rows
 from mas_sim.arch import Arch
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.energy import EnergyCoefficients
@@ -86,11 +86,19 @@ class JointSpace:
         NothingFitsError
             If no dataflow has any.
         """
-        found = self.scan().index
-        if not len(found):
+        if not len(self._scanned.index):
             errors = [space.misfit() for _, space in self._parts]
             raise NothingFitsError("\n".join(map(str, errors)), min(error.over_bytes for error in errors))
-        return found
+        return self._scanned.index
+
+    @cached_property
+    def _scanned(self) -> Scan:
+        return self.scan()
+
+    @property
+    def too_long(self) -> int:
+        """Number of tilings left out because their schedule would be too long."""
+        return int(self._scanned.counts[N_TOO_LONG])
 
     @property
     def legal_count(self) -> int:

@@ -8,6 +8,7 @@ tiling of the new node, which the rollout policy completes; *back up* its reward
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -58,8 +59,12 @@ class _MctsStudy(Study):
         for _ in range(min(most, self._settings.batch)):
             if not self._root.left:
                 break
-            path = self._select()
-            row = self._roll_out(path[-1])
+            if self._rng.random() < self._settings.stray:
+                row = self._any(self._root)
+                path = self._path_to(row)
+            else:
+                path = self._select()
+                row = self._roll_out(path[-1])
             self._asked[row] = True
             for node in path:
                 node.visits += 1
@@ -117,13 +122,15 @@ class _MctsStudy(Study):
         """Return the child with the greatest upper confidence bound, of those with anything left; the first of equals.
 
         `(1 - w) mean + w best + C scale sqrt(ln(visits of the parent) / visits)`; a child never visited has the
-        parent's mean and one visit.
+        parent's mean and one visit, but every dataflow of a joint space has a try.
         """
         assert node.children is not None
         best_weight = self._settings.best_weight
         mean_weight = 1 - best_weight
         spread = self._settings.exploration * self._root.best * math.sqrt(math.log(node.visits + 1))
         unseen = node.total / max(1, node.visits) + spread
+        if node is self._root and len(self._space.parts()) > 1:
+            unseen = math.inf
         chosen, most = None, -1.0
         for child in node.children:
             visits = child.visits
@@ -144,6 +151,10 @@ class _MctsStudy(Study):
             row = self._like_best(node)
             if not self._asked[row]:
                 return row
+        return self._any(node)
+
+    def _any(self, node: _Node) -> int:
+        """Return a row of the node not asked for before, at random."""
         rows = node.last - node.first
         for _ in range(8):
             row = node.first + int(self._rng.integers(rows))
@@ -151,6 +162,14 @@ class _MctsStudy(Study):
                 return row
         free = np.flatnonzero(~self._asked[node.first : node.last])
         return node.first + int(free[self._rng.integers(len(free))])
+
+    def _path_to(self, row: int) -> list[_Node]:
+        """Return the nodes that there are above a row, from the root down."""
+        node, path = self._root, [self._root]
+        while node.children is not None:
+            node = next(child for child in node.children if row < child.last)
+            path.append(node)
+        return path
 
     def _like_best(self, node: _Node) -> int:
         """Return the node's row that goes on as much as possible like the best tiling known."""
@@ -172,6 +191,9 @@ class MctsSearch(Searcher):
         A node's worth is this share of its best reward, and the rest of its mean: only the best counts in the end.
     greedy_rollouts
         Share of rollouts that go on like the best tiling known, as far as is legal; the others are uniformly random.
+    stray
+        Share of iterations that try any tiling of the space: what it is worth is told to the nodes above it, so that
+        choices which selection would not come to are heard of.
     expand_after
         Visits of a node before it gets children.
     reward_power
@@ -181,9 +203,14 @@ class MctsSearch(Searcher):
     """
 
     method: ClassVar[str] = "mcts"
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "exploration": (0, 100), "best_weight": (0, 1), "greedy_rollouts": (0, 1), "stray": (0, 1),
+        "expand_after": (0, 10**6), "reward_power": (0, 100), "batch": (1, 10**6),
+    }  # fmt: skip
     exploration: float = 0.05
     best_weight: float = 0.7
     greedy_rollouts: float = 0.5
+    stray: float = 0.15
     expand_after: int = 1
     reward_power: float = 2.0
     batch: int = 8

@@ -1,5 +1,6 @@
 """Random search: legal tilings in random order, all equally likely. The baseline that each other method must beat."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,6 +37,7 @@ class RandomSearch(Searcher):
     """
 
     method: ClassVar[str] = "random"
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"batch": (1, 10**6)}
     batch: int = 64
 
     def begin(self, space: AnySpace, seed: int) -> Study:

@@ -7,9 +7,11 @@ hears what they are worth; until the budget is spent, nothing is left, or the us
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 from mas_sim.energy_table import Level
+from mas_sim.errors import MasSimError
 from mas_sim.schedule import IntArray
 from mas_sim.search.base import Budget, FloatArray, Progress, SearchResult
 from mas_sim.search.evaluator import AnySpace, Evaluator
@@ -40,6 +42,24 @@ class Searcher(ABC):
     """
 
     method: ClassVar[str]
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """Least and greatest value of each setting that is a number."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense.
+
+        Raises
+        ------
+        MasSimError
+            Naming every faulty setting, its range and its value.
+        """
+        faults = [
+            f"{name} must be in {low:g}..{high:g} (got {getattr(self, name)!r})"
+            for name, (low, high) in self.ranges.items()
+            if not low <= getattr(self, name) <= high
+        ]
+        if faults:
+            raise MasSimError(f"{self.method} search: {'; '.join(faults)}")
 
     @abstractmethod
     def begin(self, space: AnySpace, seed: int) -> Study:
@@ -86,7 +106,8 @@ def run_study(searcher: Searcher, evaluator: Evaluator, budget: Budget, seed: in
     most = min(most, evaluator.space.legal_count)
     try:
         while evaluator.count < most:
-            if budget.seconds is not None and evaluator.elapsed_seconds >= budget.seconds:
+            late = budget.seconds is not None and evaluator.elapsed_seconds >= budget.seconds
+            if late and evaluator.count:  # one batch at least, so that there is a result
                 return "seconds"
             rows = study.ask(most - evaluator.count)
             if not len(rows):

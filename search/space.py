@@ -27,6 +27,7 @@ from mas_sim._legal import (
     IN_SPLIT,
     IN_V_BUFFERS,
     INNER_FIELDS,
+    N_TOO_LONG,
     SHARES,
     ChoiceArray,
     nearest_rows,
@@ -35,10 +36,10 @@ from mas_sim.arch import Arch
 from mas_sim.costs import pack_problem
 from mas_sim.dataflows import DATAFLOWS, MAX_INSTRUCTIONS, footprint, get_dataflow, legal_tiling
 from mas_sim.energy import EnergyCoefficients
-from mas_sim.errors import TilingError
+from mas_sim.errors import MasSimError, TilingError
 from mas_sim.schedule import METER_FIELDS, IntArray
 from mas_sim.search.base import NothingFitsError
-from mas_sim.search.candidates import MAX_CANDIDATES, Scan, thin, tile_candidates
+from mas_sim.search.candidates import MAX_CANDIDATES, Scan, choice_faults, thin, tile_candidates
 from mas_sim.tiling import (
     CORE_SPLITS,
     EXP_ON,
@@ -117,6 +118,14 @@ class SearchSpace:
     exp_on: tuple[str, ...] = EXP_ON
     granularity: str | None = None
     use_all_l1: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse choices that no space can be made of, with a `MasSimError` that names them all."""
+        get_dataflow(self.dataflow)
+        names = ("residency", "buffers", "in_place", "overwrites", "exp_on")
+        faults = choice_faults(self.limit, self.granularity, {name: getattr(self, name) for name in names})
+        if faults:
+            raise MasSimError(f"a search space of {self.dataflow}: {'; '.join(faults)}")
 
     @cached_property
     def steps(self) -> IntArray:
@@ -252,10 +261,10 @@ class SearchSpace:
         priced = coefficients is not None
         pj = np.zeros(METER_FIELDS) if coefficients is None else coefficients.pj_per_action
         leakage = 0.0 if coefficients is None else coefficients.leakage_pj_per_cycle
-        chunk = max(1, SCAN_TILINGS // inner)
+        chunk = max(1, SCAN_TILINGS // max(1, inner))
 
         def look(start: int) -> Scan:
-            outer = self.outer[start : start + chunk]
+            outer = self.outer[start : start + chunk if inner else 0]  # a dataflow may have none of the choices
             room, counts = outer.shape[0] * inner, np.zeros(COUNT_FIELDS, np.int64)
             index, bounds = np.empty(room, np.int64), np.empty((2, room if priced else 0), np.float64)
             n = scan(
@@ -265,7 +274,7 @@ class SearchSpace:
             return Scan(index[:n].copy(), bounds[0, :n].copy(), bounds[1, :n].copy(), counts)
 
         with ThreadPoolExecutor(workers) as pool:
-            parts = list(pool.map(look, range(0, self.outer.shape[0], chunk)))
+            parts = list(pool.map(look, range(0, self.outer.shape[0] if inner else 1, chunk)))
         return Scan.together(parts)
 
     @cached_property
@@ -277,10 +286,18 @@ class SearchSpace:
         NothingFitsError
             If there are none; says by how many bytes the smallest tiling does not fit.
         """
-        found = self.scan().index
-        if not len(found):
+        if not len(self._scanned.index):
             raise self.misfit()
-        return found
+        return self._scanned.index
+
+    @cached_property
+    def _scanned(self) -> Scan:
+        return self.scan()
+
+    @property
+    def too_long(self) -> int:
+        """Number of tilings whose schedule would be too long."""
+        return int(self._scanned.counts[N_TOO_LONG])
 
     @property
     def legal_count(self) -> int:
@@ -340,6 +357,8 @@ class SearchSpace:
         )  # fmt: skip
         need = footprint(self.dataflow, self.arch, self.workload, smallest)
         where = f"{self.dataflow}: no tiling of the space searched can run {self.workload.name} on {self.arch.name}"
+        if not len(self.inner):
+            return NothingFitsError(f"{where}: the dataflow has none of the choices given", 0)
         if need.over_bytes == 0:
             reason = (
                 f"those that fit L1 need more than {MAX_INSTRUCTIONS:,} instructions, the longest schedule simulated"

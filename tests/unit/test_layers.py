@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = """
 _jit errors _hf_families
 yaml_source
-config
+config _json_source
 energy_table _arch_units
 arch workload
 presets tiling _hf_reader
@@ -29,7 +29,7 @@ dataflows.flat dataflows.layer_wise dataflows.mas dataflows.soft_pipe dataflows.
 dataflows.flash dataflows.fusemax
 dataflows._dispatch
 dataflows
-_kernels timeline
+_kernels timeline results
 meter _tally
 _work simulator reference bounds energy fusemax_forms
 geometry
@@ -46,14 +46,15 @@ search.space
 search.joint
 search.evaluator
 search.searcher search.exhaustive search.pareto
-search.random_search search.genetic search.mcts
+search.random_search search.genetic search.mcts search.optuna_adapter
 search
 sweep limits
 crossover
-_table_parts
+_table_parts _search_outcome
 tables _compare_tables plots
+_search_tables _search_plots
 _cli_options
-_cli_workload
+_cli_workload _cli_search _cli_rerun
 cli
 __init__
 """
@@ -116,4 +117,4 @@ def test_is_the_twin_independent_of_the_kernel() -> None:
 
 def test_does_plots_alone_import_matplotlib() -> None:
     drawing = {m for m in FILES if any(name.partition(".")[0] == "matplotlib" for name in imports_of(m))}
-    assert drawing <= {"mas_sim.plots"}
+    assert drawing <= {"mas_sim.plots", "mas_sim._search_plots"}
