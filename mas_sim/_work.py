@@ -6,7 +6,7 @@ the bound.
 """
 
 from mas_sim._jit import leaf
-from mas_sim._tally import N_LOADS, N_ROWS, N_WINDOW, in_pairs, tally_core
+from mas_sim._tally import N_LOADS, N_ROWS, N_WINDOW, tally_core
 from mas_sim.costs import P_CORES, P_ISSUE, P_LATENCY, P_NQ, P_SYNC
 from mas_sim.dataflows._numbers import (
     FLAT,
@@ -17,6 +17,7 @@ from mas_sim.dataflows._numbers import (
     SOFT_PIPE,
     TILEFLOW,
     by_tiles,
+    in_pairs,
     is_online,
 )
 from mas_sim.dataflows._plan import (
@@ -250,7 +251,7 @@ def tiling_work(
     """Sum up what one tiling does, whatever its buffers.
 
     Fills `work`, int64[WORK_FIELDS]: columns 0..11 are the exact metered actions, but for work that overwrite
-    makes it do twice; and `cores`, int64[cores, CORE_FIELDS]. `tally`, int64[classes + 1, tally_width], and `times`,
+    makes it do twice; and `cores`, int64[cores, CORE_FIELDS]. `tally`, int64[classes + 2, tally_width], and `times`,
     int64[6], are scratch.
     """
     work[:] = 0

@@ -203,7 +203,7 @@ def closed_form_dram_bytes(dataflow: str, workload: Workload, tiling: Tiling) ->
     - `layer_wise`: `Q + K' + V' + O + 4 S`; `soft_pipe`: `Q + K' + V' + O + 2 S`; all others: `Q + K' + V' + O`.
     - Without a mask and with a K/V head for each head, `X' = X (rho + n (1 - rho))` for a share `rho` of resident tiles
       and `n = ceil(N_q / q_tile)` row blocks; `n = ceil(N_q / q_tile / 2)` for `flash` with `ping_pong`, in which two
-      row blocks share each streamed tile.
+      row blocks of a group share each streamed tile.
 
     In general, each group of heads loads its resident tiles once, unless the group before has the same K/V heads (GQA);
     and every row block (every two) loads the streamed tiles from the first to the last that it (either) visits. It is
@@ -237,31 +237,52 @@ def closed_form_dram_bytes(dataflow: str, workload: Workload, tiling: Tiling) ->
         return max(0, last - first)
 
     scores = heads * sum((last - first) * keys(*span) for (first, last), span in zip(rows, spans, strict=True))
-    visits = [(spans[i][0], spans[min(i + step, len(spans)) - 1][1]) for i in range(0, len(spans), step)]
     total: int = (
         workload.q_bytes + workload.o_bytes + {"layer_wise": 4, "soft_pipe": 2}.get(dataflow, 0) * scores * size
     )
-    streaming_heads, keeping_heads = _kv_heads_of_groups(workload, tiling)
+    streaming_heads, keeping_heads = _kv_heads_of_groups(workload, tiling, len(rows) if _pairs_across(tiling) else 0)
     for resident, head_dim in (
         (tiling.k_resident_tiles, workload.head_dim_qk),
         (tiling.v_resident_tiles, workload.head_dim_v),
     ):
-        streamed = sum(keys(max(resident, first), last) for first, last in visits)
+        for lead, kv_heads in enumerate(streaming_heads):
+            streamed = sum(keys(max(resident, first), last) for first, last in _visits(spans, step, lead))
+            total += kv_heads * streamed * head_dim * size
         kept = keys(spans[0][0], min(resident, spans[-1][1]))
-        total += (streaming_heads * streamed + keeping_heads * kept) * head_dim * size
+        total += keeping_heads * kept * head_dim * size
     return total
 
 
-def _kv_heads_of_groups(workload: Workload, tiling: Tiling) -> tuple[int, int]:
-    """K/V heads of all groups added up; and without those groups whose K/V heads the group before them has too."""
-    share, every, new = workload.heads // workload.kv_heads, 0, 0
+def _pairs_across(tiling: Tiling) -> bool:
+    """Whether `ping_pong` also pairs row blocks of two groups: L1 holds what is resident of both groups' K and V."""
+    keeps_k = tiling.k_resident_tiles == 0 or tiling.k_buffers > 1
+    keeps_v = tiling.v_resident_tiles == 0 or tiling.v_buffers > 1
+    return tiling.overlap == "ping_pong" and keeps_k and keeps_v
+
+
+def _visits(spans: list[tuple[int, int]], step: int, lead: int) -> list[tuple[int, int]]:
+    """Return the kv tiles that row blocks load together, `step` at a time.
+
+    The first `lead` of a group by itself: it ends a pair with the last one of the group before.
+    """
+    starts = [*range(lead), *range(lead, len(spans), step)]
+    return [(spans[i][0], spans[j - 1][1]) for i, j in itertools.pairwise([*starts, len(spans)])]
+
+
+def _kv_heads_of_groups(workload: Workload, tiling: Tiling, rows: int) -> tuple[list[int], int]:
+    """K/V heads of groups added up; and without those groups whose K/V heads the group before them has too.
+
+    The former apart for groups whose first row block, of `rows` in each, has an even number in all and an odd one.
+    """
+    share, every, new, groups = workload.heads // workload.kv_heads, [0, 0], 0, 0
     before = (-1, -1, -1)
     for batch in range(0, workload.batch, tiling.batch_tile):
         for head in range(0, workload.heads, tiling.head_tile):
             last_head = min(head + tiling.head_tile, workload.heads) - 1
             group = (batch, head // share, last_head // share + 1)
             kv_heads = min(tiling.batch_tile, workload.batch - batch) * (group[2] - group[1])
-            every += kv_heads
+            every[groups * rows % 2] += kv_heads
+            groups += 1
             new += 0 if group == before else kv_heads
             before = group
     return every, new

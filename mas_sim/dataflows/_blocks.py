@@ -9,6 +9,7 @@ from mas_sim._jit import leaf
 from mas_sim.costs import P_AHEAD, P_BACK, P_NKV, P_NQ
 from mas_sim.dataflows._emission import (
     BK_BASE,
+    BK_BEFORE,
     BK_FIRST,
     BK_FREE,
     BK_FREE_COUNT,
@@ -207,6 +208,20 @@ def free_place(book: IntArray, place: int) -> None:
 
 
 @leaf
+def turn_to(book: IntArray, is_v: int, key: int) -> None:
+    """Make the set of K (V) with a key the current one: the one before, or else a new one."""
+    cursor, before = BK_V if is_v else BK_K, BK_BEFORE + 3 * is_v
+    at, old = book[cursor + 1], book[cursor + 2]
+    if key == book[before + 1]:
+        book[cursor + 1] = book[before]
+    else:
+        book[before + 2] += 1
+        book[cursor + 1] = book[before + 2]
+    book[cursor + 2] = key
+    book[before], book[before + 1] = at, old
+
+
+@leaf
 def fetch_kv(code: CodeArray, book: IntArray, is_v: int, g: int, i: int, j: int) -> int:
     """Return the slot of K (or V) tile j for group g, loading the tile unless it is resident and already there."""
     cursor = BK_V if is_v else BK_K
@@ -222,8 +237,7 @@ def fetch_kv(code: CodeArray, book: IntArray, is_v: int, g: int, i: int, j: int)
             return fetch_window(code, book, is_v, g, i)
         resident = tiles
     if key != book[cursor + 2]:
-        book[cursor + 2] = key
-        book[cursor + 1] += 1
+        turn_to(book, is_v, key)
     if j < resident:
         slot = base + book[cursor + 1] % buffers * resident + j
         held = book[BK_HELD] + slot

@@ -41,7 +41,7 @@ from mas_sim.tiling import TILING_FIELDS, TL_KV
 # It is one vector because every array costs a compiled call seven arguments. Fixed sections first, then those
 # whose start stands in the first section.
 BK_N, BK_CORE, BK_FIRST, BK_LAST = 0, 1, 2, 3  # instructions so far; the current core and its items [first, last)
-BK_K, BK_V = 4, 7  # each: the next streamed tile's buffer, sets of resident tiles so far, key of the current set
+BK_K, BK_V = 4, 7  # each: the next streamed tile's buffer, number and key of the current set of resident tiles
 BK_BOARD, BK_HELD, BK_GROUPS, BK_ROWS, BK_TILES, BK_ROW_BLOCKS = 10, 11, 12, 13, 14, 15  # starts; number of row blocks
 BK_SEEN = 16  # latest instruction of unit `other` that unit `unit` already waits for, at `unit * UNITS + other`
 BK_BASE = 32  # first slot of each tensor, of the current core
@@ -63,6 +63,7 @@ BK_DATAFLOW, BK_MASKED = 158, 159  # its number; whether there is a mask
 # loaded last: that name, the tile and its slot.
 BK_SHARED, BK_LATEST = 160, 161
 BK_STATE = 168  # of the current core, for the dataflow's own use
+BK_BEFORE = 186  # the set of K, then of V, that was current before: its number, its key; then how many sets there were
 BK_COUNTS = 192  # instructions of each kind so far
 
 RING = 4
@@ -127,6 +128,7 @@ def begin_core(book: IntArray, core: int, first: int, last: int, n_slots: int) -
     book[BK_KEY], book[BK_OVER], book[BK_LOADED] = -1, -1, -1
     for at in range(BK_SHARED, BK_COUNTS):
         book[at] = -1
+    book[BK_BEFORE + 2], book[BK_BEFORE + 5] = 0, 0
 
 
 @leaf

@@ -3,7 +3,7 @@
 from mas_sim._jit import leaf
 from mas_sim.costs import FORM_ONLINE, FORM_ROWS, FORM_TILES
 from mas_sim.schedule import IntArray
-from mas_sim.tiling import TL_EXP_ON, TL_OVERLAP
+from mas_sim.tiling import TL_EXP_ON, TL_K_BUFFERS, TL_K_RESIDENT, TL_OVERLAP
 
 LAYER_WISE, FLAT, MAS, SOFT_PIPE, TILEFLOW, FLASH, FUSEMAX = 0, 1, 2, 3, 4, 5, 6
 
@@ -41,6 +41,21 @@ def pass_count(dataflow: int, t: IntArray, rows: int) -> int:
     if not is_online(dataflow):
         return rows
     return 1 if t[TL_EXP_ON] else rows - 1
+
+
+@leaf
+def in_pairs(dataflow: int, t: IntArray) -> bool:
+    """Whether row blocks are done two at a time."""
+    return bool(dataflow == FLASH and t[TL_OVERLAP] == OVERLAP_PING_PONG)
+
+
+@leaf
+def pairs_across(t: IntArray) -> bool:
+    """Whether two row blocks of different groups may be a pair: L1 holds what is resident of K and V of both groups."""
+    enough = True
+    for is_v in range(2):
+        enough = enough and (t[TL_K_RESIDENT + is_v] == 0 or t[TL_K_BUFFERS + is_v] > 1)
+    return enough
 
 
 @leaf

@@ -1,15 +1,16 @@
 """FlashAttention on two units: online softmax over kv tiles, O rescaled by the vector unit between products.
 
 `overlap: none` is in sequence (FlashAttention-2, Dao 2023): C of a kv tile, its softmax, O *= correction, O += P V, and
-only then the next tile. `ping_pong` (FlashAttention-3, Shah et al. 2024) takes two row blocks of a group in turn: while
-the vector unit works on one's tile, the MAC unit does the other's products. The two share the tiles of K and V that
-they both visit, which so are loaded once for both. An odd last row block of a group goes by itself.
+only then the next tile. `ping_pong` (FlashAttention-3, Shah et al. 2024) takes two row blocks in turn: while the vector
+unit works on one's tile, the MAC unit does the other's products. Two of the same group share the streamed tiles of K
+and V that they both visit, which so are loaded once for both. Two of different groups are a pair too, so that there is
+no bubble at a head's end, where L1 can hold what is resident of both groups (two buffers); else the odd one goes alone.
 """
 
 from mas_sim._jit import leaf
 from mas_sim.dataflows._blocks import load_q
 from mas_sim.dataflows._emission import BK_BASE, BK_FIRST, BK_LAST, BK_SHARED, BK_STATE, BK_T
-from mas_sim.dataflows._numbers import FLASH, OVERLAP_PING_PONG
+from mas_sim.dataflows._numbers import FLASH, OVERLAP_PING_PONG, pairs_across
 from mas_sim.dataflows._online import (
     finish_row,
     group_of,
@@ -23,7 +24,7 @@ from mas_sim.dataflows._online import (
 )
 from mas_sim.dataflows._slots import plan_online
 from mas_sim.schedule import T_O, T_Q, T_STATS, T_TILE, CodeArray, IntArray
-from mas_sim.tiling import TL_O_BUFFERS, TL_OVERLAP, TL_Q_BUFFERS
+from mas_sim.tiling import TILING_FIELDS, TL_O_BUFFERS, TL_OVERLAP, TL_Q_BUFFERS
 
 # What each of two streams is at, from BK_STATE on: its item, the kv tile whose product is still to come (-1: none), its
 # slot of Q, the name it shares tiles under.
@@ -93,17 +94,19 @@ def _in_sequence(code: CodeArray, book: IntArray, place: int, streams: int) -> N
 @leaf
 def _ping_pong(code: CodeArray, book: IntArray, place: int) -> None:
     """Write the core's `place`-th item and the next one in turn, tile by tile of those that either visits."""
-    i = row_of(book, place)
-    first = min(step_tile(book, i, 0), step_tile(book, i + 1, 0))
-    last = max(step_tile(book, i, tile_count(book, i) - 1), step_tile(book, i + 1, tile_count(book, i + 1) - 1))
+    a, b = row_of(book, place), row_of(book, place + 1)
+    shared = place if group_of(book, place) == group_of(book, place + 1) else -1
+    first = min(step_tile(book, a, 0), step_tile(book, b, 0))
+    last = max(step_tile(book, a, tile_count(book, a) - 1), step_tile(book, b, tile_count(book, b) - 1))
     for j in range(first, last + 1):
         for x in range(2):
-            step = j - step_tile(book, i + x, 0)
+            i = b if x else a
+            step = j - step_tile(book, i, 0)
             _finish_tile(code, book, x, 2)
             if step == 0:
                 _begin_row(code, book, x, place + x, 2)
-                book[BK_STATE + x * STREAM_FIELDS + ST_SHARED] = place
-            if 0 <= step < tile_count(book, i + x):
+                book[BK_STATE + x * STREAM_FIELDS + ST_SHARED] = shared
+            if 0 <= step < tile_count(book, i):
                 _begin_tile(code, book, x, step, 2)
 
 
@@ -115,9 +118,10 @@ def emit_core(code: CodeArray, book: IntArray) -> None:
         for place in range(items):
             _in_sequence(code, book, place, 1)
         return
+    across = pairs_across(book[BK_T : BK_T + TILING_FIELDS])
     place = 0
     while place < items:
-        if place + 1 < items and group_of(book, place) == group_of(book, place + 1):
+        if place + 1 < items and (across or group_of(book, place) == group_of(book, place + 1)):
             _ping_pong(code, book, place)
             place += 2
         else:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mas_sim import compare, load_arch, load_workload
+from mas_sim.dataflows import DATAFLOWS
 
 PATH = Path(__file__).with_name("main_job.json")
-CONFIGURATION = {
+CONFIGURATION: dict[str, Any] = {
     "arch": "mas_edge",
     "workloads": ["t5_mini", "vit_b_16", "vit_h_16"],
-    "dataflows": ["layer_wise", "flat", "mas"],
+    "dataflows": list(DATAFLOWS),
     "objective": "latency",
 }
 KEPT = (
@@ -25,6 +26,7 @@ KEPT = (
     "l1_peak_bytes",
     "instructions",
     "tiling",
+    "proven_optimal",
 )
 
 

@@ -40,7 +40,7 @@ def work_of(schedule: Schedule) -> tuple[IntArray, int]:
     t = schedule.tiling.pack()
     kinds = kind_bases(flow.number, t, grid, passes)
     work, times = np.zeros(WORK_FIELDS, np.int64), np.zeros(ROW_FIELDS, np.int64)
-    tally = np.zeros((len(grid.class_heads) + 1, tally_width(grid)), np.int64)
+    tally = np.zeros((len(grid.class_heads) + 2, tally_width(grid)), np.int64)
     cores = np.zeros((schedule.arch.cores, CORE_FIELDS), np.int64)
     tiling_work(flow.number, p, t, grid, kinds, schedule.costs, tally, cores, work, times)
     return work, int(least_cycles(flow.number, p, t, grid, cores, work))
