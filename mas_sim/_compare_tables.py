@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mas_sim._table_parts import number_tables, percent, spaces_in_words
+from mas_sim._table_parts import balance_words, number_tables, percent, spaces_in_words
 from mas_sim.report import Report
 from mas_sim.sweep import AUTO, Comparison, Misfit, Spread, misfit_words
 
@@ -20,7 +20,20 @@ def compare_tables(result: Comparison) -> Group:
     tables = [*_cycle_tables(result), *_energy_tables(result), *_gap_tables(result)]
     if len(result.dataflows) > MAX_TOGETHER:
         tables += _best_tables(result)
-    return Group(*tables, *_summary(result), *_notes(result))
+    runs = [(r.workload, r.schedule.dataflow, r.schedule.tiling.exp_on) for r in result.reports]
+    balance = Text(balance_words(result.reports[0].arch, runs))
+    return Group(*tables, *_summary(result), balance, *_notes(result))
+
+
+def checks_words(reports: Sequence[Report]) -> str:
+    """Say in one line what the audits and the numerical checks of reports came to."""
+    legal = sum(one.audit is not None and one.audit.ok for one in reports)
+    errors = [one.execution.max_abs_error for one in reports if one.execution is not None]
+    every = len(reports)
+    worst = f", largest error {max(errors):.1e}" if errors else ""
+    if len(errors) == every:
+        return f"audited and executed: {legal} of {every} legal{worst}"
+    return f"audited: {legal} of {every} legal; executed: {len(errors)} of {every}{worst}"
 
 
 def _result_cells(result: Comparison, workload: str, write: Callable[[Report], str], *, chosen: bool) -> list[str]:

@@ -105,6 +105,7 @@ FAMILIES: Mapping[str, Family] = {
         hidden=("hidden_size", "n_embed"), heads=("n_head", "num_attention_heads"), kv_heads=(), head_dim=()
     ),
     **dict.fromkeys(["bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "mpnet"], _ENCODER),
+    "eurobert": Family("encoder"),  # a llama's keys, but it sees all of its input
     "distilbert": replace(_ENCODER, hidden=("dim",), heads=("n_heads",)),
     "modernbert": replace(_ENCODER, window="every_nth_global", global_every=3, defaults={"local_attention": 128}),
     **dict.fromkeys(["vit", "beit", "dinov2", "vit_mae"], _PICTURE),
@@ -134,7 +135,9 @@ UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(["deepseek_v2", "deepseek_v3", "kimi_k2", "minicpm3"], _LATENT),
     **dict.fromkeys(["mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "xlstm"], _NO_ATTENTION),
     **dict.fromkeys(["jamba", "zamba", "zamba2", "bamba", "nemotron_h", "qwen3_next", "recurrent_gemma"], _HYBRID),
-    **dict.fromkeys(["llama4", "llama4_text", "longformer", "big_bird", "led", "swin", "gpt_neo"], _SPARSE),
+    **dict.fromkeys(
+        ["llama4", "llama4_text", "longformer", "big_bird", "led", "swin", "gpt_neo", "phi3small"], _SPARSE
+    ),
 }
 """Model types that are known and have no workload, and why."""
 

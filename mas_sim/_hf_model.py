@@ -110,7 +110,8 @@ def _family_of(
     needed = ("hidden_size", "num_attention_heads", "num_key_value_heads")
     if all(part.get(key) is not None for key in needed):
         said = "has no model_type" if model_type is None else f"has the unknown model_type {model_type!r:.60}"
-        return LLAMA_LIKE, model_type or "model", (f"the file {said}: read as a llama, since it has a llama's keys",)
+        note = f"the file {said}: taken as a causal decoder and read as a llama, since it has a llama's keys"
+        return LLAMA_LIKE, model_type or "model", (note,)
     if model_type in PARTS:
         raise ConfigError([Fault(file, line_of.get(prefix), "text_config", "required key is missing")])
     if model_type is None:

@@ -221,11 +221,12 @@ def layers_of(reader: Reader) -> Layers:
     config, family = reader.config, reader.family
     if reader.flag("use_bidirectional_attention", False):
         reader.refuse("use_bidirectional_attention", "is not supported: such a decoder sees ahead, too", True)
-    if family.window == "none" and not config.get("layer_types"):
+    types = _layer_types(reader)
+    if family.window == "none" and types is None:
         return Layers()
     if not reader.flag("use_sliding_window", family.window != "flagged"):
         return Layers()
-    is_local = _local_layers(reader)
+    is_local = _local_layers(reader) if types is None else types
     if not any(is_local):
         return Layers(full=len(is_local))
     full = is_local.count(False)
@@ -234,7 +235,7 @@ def layers_of(reader: Reader) -> Layers:
         return Layers(full, len(is_local) - full, both_ways, both_ways)
     if "sliding_window" in config and config["sliding_window"] is None:
         return Layers(full=len(is_local))
-    needed = config.get("layer_types") or family.window == "flagged"
+    needed = types is not None or family.window == "flagged"
     read = reader.count if needed else reader.optional_count
     window = read(("sliding_window",))
     if window is None and not reader.faults:
@@ -242,17 +243,32 @@ def layers_of(reader: Reader) -> Layers:
     return Layers(full, len(is_local) - full, (window or 1) - 1)
 
 
-def _local_layers(reader: Reader) -> list[bool]:
-    """Tell of each layer whether it slides; of one layer, where all are alike."""
-    family = reader.family
+def _layer_types(reader: Reader) -> list[bool] | None:
+    """Tell by ``layer_types`` of each layer whether it slides; None where the file has none or they are at fault.
+
+    There must be as many as layers, as in ``layer_type_validation`` of Transformers.
+    """
     types = reader.config.get("layer_types")
-    if types is not None:
-        legal = ("sliding_attention", "full_attention")
-        odd = [kind for kind in types if kind not in legal] if isinstance(types, list) and types else [types]
-        if odd:
-            reader.refuse("layer_types", f"must be a list of {' and '.join(legal)}: other layers are no band", odd[0])
-            return []
-        return [kind == "sliding_attention" for kind in types]
+    if types is None:
+        return None
+    legal = ("sliding_attention", "full_attention")
+    odd = [kind for kind in types if kind not in legal] if isinstance(types, list) and types else [types]
+    if odd:
+        reader.refuse("layer_types", f"must be a list of {' and '.join(legal)}: other layers are no band", odd[0])
+        return None
+    key = next((key for key in reader.family.layers if reader.config.get(key) is not None), None)
+    layers = None if key is None else reader.config[key]
+    if key is not None and layers != len(types):
+        rule = f"must have one entry a layer, and {key} is {layers!r:.40} (got {len(types)} entries)"
+        line, path = reader.where("layer_types")
+        reader.faults.append(Fault(reader.file, line, path, rule))
+        return None
+    return [kind == "sliding_attention" for kind in types]
+
+
+def _local_layers(reader: Reader) -> list[bool]:
+    """Tell of each layer whether it slides, where no key lists that; of one layer, where all are alike."""
+    family = reader.family
     if family.window == "every_layer":
         return [True]
     layers = reader.count(family.layers) or 1

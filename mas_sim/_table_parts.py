@@ -3,11 +3,17 @@
 Whatever a file may have named is printed as `Text`, never as markup.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
+
+from mas_sim.arch import Arch
+from mas_sim.costs import FORM_ONLINE, FORM_ROWS, FORM_TILES
+from mas_sim.dataflows import get_dataflow
+from mas_sim.report import exp_balance
+from mas_sim.workload import Workload
 
 MAX_COLUMNS = 100
 """Columns of the terminal that a table may take."""
@@ -37,6 +43,42 @@ def spaces_in_words(spaces: dict[str, str]) -> str:
     common = [clause for clause in next(iter(clauses.values())) if all(clause in own for own in clauses.values())]
     rest = {name: [clause for clause in own if clause not in common] for name, own in clauses.items()}
     return "; ".join([*common, *(f"{name}: {', '.join(own)}" for name, own in rest.items() if own)])
+
+
+_FORMS = {FORM_ROWS: "full rows", FORM_TILES: "tiles of rows", FORM_ONLINE: "online"}
+
+
+def balance_words(arch: Arch, runs: Iterable[tuple[Workload, str, str]]) -> str:
+    """Say whether the vector unit keeps up with the MAC unit, by head dimension and by form of softmax.
+
+    Parameters
+    ----------
+    runs
+        Workload, dataflow and the unit of its exp (`vec` or `mac`) of each run; those that have all in common are one.
+
+    Returns
+    -------
+    str
+        One line, however long; rates are per core.
+    """
+    runs = list(runs)
+    several_types = len({workload.dtype for workload, _, _ in runs}) > 1
+    needed: dict[str, str] = {}
+    given: dict[str, dict[str, dict[str, None]]] = {}  # of each shape, by what VEC gives: the forms
+    for workload, dataflow, exp_on in runs:
+        balance = exp_balance(arch, workload, dataflow, exp_on)
+        qk, v = workload.head_dim_qk, workload.head_dim_v
+        shape = (f"E = F = {qk}" if qk == v else f"E = {qk}, F = {v}") + f" {workload.dtype}" * several_types
+        needed[shape] = f"{balance.needed_per_cycle:.3g}"
+        on_mac = exp_on == "mac"
+        gives = "no limit" if on_mac else f"{balance.available_per_cycle:.3g}"
+        form = "exp on MAC" if on_mac else _FORMS[get_dataflow(dataflow).form]
+        given.setdefault(shape, {}).setdefault(gives, {})[form] = None
+    parts = []
+    for shape, rates in given.items():
+        words = ", ".join(f"{rate} ({', '.join(forms)})" for rate, forms in rates.items())
+        parts.append(f"{shape} needs {needed[shape]} to keep MAC busy, VEC gives {words}")
+    return f"exp balance in scores a cycle: {'; '.join(parts)}"
 
 
 def columns_per_table(widths: Sequence[int], room: int) -> list[int]:

@@ -328,8 +328,10 @@ def _validated(data: dict[str, Any], reader: Reader) -> Workload:
     try:
         return validate(Workload, data, {}, PYTHON)
     except ConfigError as error:
-        moved = []
+        moved: list[Fault] = []
         for fault in error.faults:
+            if fault.path == "head_dim_v":  # always head_dim_qk, whose fault is there too
+                continue
             key = reader.key_of.get(fault.path)
             if key is not None:
                 line, path = reader.where(key)

@@ -6,12 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mas_sim._table_parts import number_tables, percent, plain_table, spaces_in_words
+from mas_sim._table_parts import balance_words, number_tables, percent, plain_table, spaces_in_words
 from mas_sim.arch import Arch
 from mas_sim.crossover import OVERWRITING, CrossoverPoint, SeriesResult, findings, too_long
 from mas_sim.dataflows import get_dataflow
 from mas_sim.limits import MAX_SEQUENCE, SequenceLimit
-from mas_sim.report import Report, exp_balance
+from mas_sim.report import Report
 from mas_sim.sweep import Misfit
 from mas_sim.workload import Workload
 
@@ -88,8 +88,9 @@ def _result_table(report: Report) -> Table:
     table.add_row("DRAM bytes", f"{report.dram_bytes:,}", f"{read:,} read, {write:,} written")
     capacity = report.arch.l1.capacity_bytes
     table.add_row("L1 peak bytes", f"{schedule.l1_peak_bytes:,}", f"of {capacity:,}")
-    balance = exp_balance(report.arch, report.workload)
-    words = f"exp rate that keeps MAC busy; VEC gives {balance.available_per_cycle:.3g}/cycle"
+    balance = report.exp_balance
+    given = "exp on the MAC array" if tiling.exp_on == "mac" else f"VEC gives {balance.available_per_cycle:.3g}/cycle"
+    words = f"exp rate that keeps MAC busy; {given}"
     table.add_row("softmax rate needed", f"{balance.needed_per_cycle:.3g}/cycle", words)
     if report.overwrite is not None:
         cost = report.overwrite
@@ -197,7 +198,14 @@ def crossover_tables(points: Sequence[CrossoverPoint], arch: Arch, workload: Wor
     tables = number_tables(title, ["N"], [*names, "winner"], cycles, caption=words, lead_right=True)
     title = "Energy in uJ and DRAM traffic in MB (10^6 bytes)"
     tables += number_tables(title, ["N", ""], names, moved, sections=sections, lead_right=True)
-    return Group(*tables, *_finding_lines(points), *_crossover_notes(points))
+    return Group(*tables, *_finding_lines(points), *_balance_lines(points, arch, workload), *_crossover_notes(points))
+
+
+def _balance_lines(points: Sequence[CrossoverPoint], arch: Arch, workload: Workload) -> list[Text]:
+    """The MAC/VEC balance, which no length changes; none if nothing was run."""
+    results = [one for point in points for one in point.results.values() if isinstance(one, SeriesResult)]
+    runs = [(workload, one.facts["dataflow"], one.facts["tiling"]["exp_on"]) for one in results]
+    return [Text(balance_words(arch, runs))] if runs else []
 
 
 def _lines(misfit: Misfit) -> str:

@@ -264,3 +264,34 @@ def test_does_every_dataflow_write_a_trace_and_a_figure(
     assert done.returncode == 0, done.stderr
     assert json.loads(trace.read_text())["otherData"]["dataflow"] == dataflow
     assert "<svg" in figure.read_text()
+
+
+def test_does_a_comparison_say_its_balance_and_what_its_checks_found(mas_sim: Run, small: Path) -> None:
+    done = mas_sim("compare", "--workload", small, "--dataflow", "all", "--check")
+    printed = " ".join(done.stdout.split())
+    assert done.width <= 100
+    assert printed.count("exp balance in scores a cycle: E = F = 16 needs 8 to keep MAC busy, VEC gives ") == 1
+    assert "(online)" in printed
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(f"audited and executed: {len(DATAFLOWS)} of {len(DATAFLOWS)} legal, largest error ")
+    assert "audited" not in mas_sim("compare", "--workload", small, "--dataflow", "flat").stdout
+
+
+def test_does_a_crossover_take_all_and_say_its_balance(mas_sim: Run, small: Path) -> None:
+    arguments = ("crossover", "--workload", small, "--over", "seq=16", "--dataflow", "all")
+    done = mas_sim(*arguments)
+    assert done.width <= 100
+    printed = " ".join(done.stdout.split())
+    assert printed.count("exp balance in scores a cycle: E = F = 16 needs 8 to keep MAC busy, VEC gives ") == 1
+    (point,) = json.loads(mas_sim(*arguments, "--json").stdout)["points"]
+    assert list(point["series"]) == list(DATAFLOWS)
+
+
+def test_does_run_give_the_balance_of_its_own_softmax(mas_sim: Run, small: Path) -> None:
+    arguments = ("run", "--workload", small, *TILES, "--dataflow", "fusemax")
+    on_mac = (*arguments, "--exp-on", "mac")
+    assert "keeps MAC busy; exp on the MAC array" in " ".join(mas_sim(*on_mac).stdout.split())
+    assert json.loads(mas_sim(*on_mac, "--json").stdout)["exp_balance"]["available_per_cycle"] is None
+    whole = ("run", "--workload", small, *TILES, "--dataflow", "flat", "--json")
+    online, rows = (json.loads(mas_sim(*a).stdout)["exp_balance"] for a in ((*arguments, "--json"), whole))
+    assert online["available_per_cycle"] > rows["available_per_cycle"]

@@ -96,7 +96,14 @@ def test_does_every_family_of_the_table_read_a_model_of_its_keys() -> None:
 
 @pytest.mark.parametrize(
     ("config", "mask"),
-    [(LLAMA, "causal"), (BERT, "none"), (BERT | {"is_decoder": True}, "causal"), (CLIP, "causal"), (WHISPER, "none")],
+    [
+        (LLAMA, "causal"),
+        (BERT, "none"),
+        (BERT | {"is_decoder": True}, "causal"),
+        (LLAMA | {"model_type": "eurobert"}, "none"),
+        (CLIP, "causal"),
+        (WHISPER, "none"),
+    ],
 )
 def test_do_decoders_look_back_and_encoders_everywhere(config: Config, mask: str) -> None:
     assert workload_from_config(config, seq=77, phase="prefill").mask == mask
@@ -131,7 +138,7 @@ def test_does_a_window_slide_where_the_family_says_so(config: Config, local: int
     assert workload.band == (UNLIMITED if local is None else local - 1, 0)
 
 
-TYPES = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+TYPES = {"num_hidden_layers": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 
 
 @pytest.mark.parametrize(
@@ -195,8 +202,11 @@ def test_is_the_picture_part_read_where_asked_for() -> None:
         (GEMMA2, "soft cap"),
         (WHISPER, "dtype is 'float32': taken as fp16"),
         (BERT, "no dtype: taken as fp16"),
-        (LLAMA | {"model_type": "brandnew"}, "unknown model_type 'brandnew': read as a llama"),
-        ({key: value for key, value in LLAMA.items() if key != "model_type"}, "has no model_type: read as a llama"),
+        (LLAMA | {"model_type": "brandnew"}, "unknown model_type 'brandnew': taken as a causal decoder"),
+        (
+            {key: value for key, value in LLAMA.items() if key != "model_type"},
+            "has no model_type: taken as a causal dec",
+        ),
         (LLAMA | {"max_position_embeddings": 99}, "seq 100 is more than the model's max_position_embeddings, 99"),
     ],
 )
@@ -224,6 +234,9 @@ def test_does_the_source_name_the_file_without_its_folder_and_the_keys() -> None
         ({"model_type": "clip"}, "text_config", "required key is missing", None),
         ({"text_config": 3}, "text_config", "must be an object", None),
         ({"model_type": "deepseek_v3"}, "model_type", "latent", None),
+        (LLAMA | {"model_type": "phi3small"}, "model_type", "no band of keys", None),
+        (LLAMA | {"head_dim": 5000}, "head_dim", "at most 4096", None),
+        (BERT | {"hidden_size": 12 * 5000}, "hidden_size", "at most 4096", None),
         ({"model_type": "mamba"}, "model_type", "recurrent", None),
         (LLAMA | {"model_type": "new", "kv_lora_rank": 512}, "kv_lora_rank", "latent", None),
         (LLAMA | {"num_attention_heads": -1}, "num_attention_heads", "from 1 to", None),
@@ -236,6 +249,15 @@ def test_does_the_source_name_the_file_without_its_folder_and_the_keys() -> None
         (GEMMA2 | {"num_hidden_layers": MAX_LAYERS + 1}, "num_hidden_layers", "at most", None),
         (GEMMA2 | {"sliding_window": 0}, "sliding_window", "from 1 to", None),
         (GEMMA2 | {"layer_types": ["linear_attention"]}, "layer_types", "other layers are no band", None),
+        (
+            GEMMA2 | TYPES | {"num_hidden_layers": 4},
+            "layer_types",
+            "one entry a layer, and num_hidden_layers is 4",
+            None,
+        ),
+        (LLAMA | {"layer_types": []}, "layer_types", "must be a list", None),
+        (LLAMA | {"layer_types": 0}, "layer_types", "must be a list", None),
+        (QWEN2 | {"use_sliding_window": False, "layer_types": "all"}, "layer_types", "must be a list", None),
         (GEMMA2 | {"layer_types": 7}, "layer_types", "must be a list", None),
         (GEMMA2 | {"use_bidirectional_attention": True}, "use_bidirectional_attention", "not supported", None),
         (LLAMA | TYPES, "sliding_window", "required key is missing", None),
@@ -267,6 +289,7 @@ def test_is_a_bad_configuration_one_clear_fault(config: Config, path: str, rule:
         (LLAMA, {"new_tokens": 0}, "new_tokens"),
         (LLAMA, {"name": "a\nb"}, "name"),
         (BERT, {"phase": "decode"}, "phase"),
+        (LLAMA | {"model_type": "eurobert"}, {"phase": "decode"}, "phase"),
         (BERT, {"new_tokens": 3}, "new_tokens"),
         (WHISPER, {"attention": "cross"}, "new_tokens"),
         (WHISPER, {"attention": "encoder", "phase": "decode"}, "attention"),
