@@ -6,12 +6,12 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import Done, Run
 from rich.console import Console
 
 from mas_sim import _cli_options, load_arch
@@ -26,36 +26,6 @@ RESULT_KEYS = {
 }  # fmt: skip
 
 SMALL = "name: small\nheads: 2\nn_q: 48\nn_kv: 40\nhead_dim_qk: 16\nhead_dim_v: 16\n"
-
-
-@dataclass
-class Done:
-    """What a finished command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def mas_sim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line's entry point in this process."""
-
-    def run(*arguments: str | int | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["mas-sim", *map(str, arguments)])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        assert isinstance(code, int)
-        return Done(code, out, err)
-
-    return run
 
 
 @pytest.fixture

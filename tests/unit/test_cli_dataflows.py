@@ -1,56 +1,18 @@
 """Does the command line cope with all dataflows at once: wide tables, their own options, their own operations?"""
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import Run
 
-from mas_sim.cli import main
 from mas_sim.crossover import OVERWRITING
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.tiling import Tiling
 from mas_sim.workload import load_workload
 
 SMALL = "name: small\nheads: 4\nn_q: 48\nn_kv: 48\nhead_dim_qk: 16\nhead_dim_v: 16\n"
-
-
-@dataclass
-class Done:
-    """What a finished command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    @property
-    def width(self) -> int:
-        """Columns of the widest line of what was printed."""
-        return max(map(len, self.stdout.splitlines()))
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def mas_sim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line's entry point in this process."""
-
-    def run(*arguments: str | int | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["mas-sim", *map(str, arguments)])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        assert isinstance(code, int)
-        return Done(code, out, err)
-
-    return run
 
 
 @pytest.fixture

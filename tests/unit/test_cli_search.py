@@ -2,18 +2,14 @@
 
 import csv
 import importlib.util
-import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import Done, Run, make_runner
 
 from mas_sim import _cli_search
 from mas_sim.arch import load_arch
-from mas_sim.cli import main
 from mas_sim.config import dump_yaml
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.search import OBJECTIVES, SEARCHERS, make_space, pareto_front
@@ -25,41 +21,17 @@ SMALL = "name: small\nheads: 2\nn_q: 48\nn_kv: 40\nhead_dim_qk: 16\nhead_dim_v: 
 OPTUNA = importlib.util.find_spec("optuna") is not None
 
 
-@dataclass
-class Done:
-    """What a finished command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """What it printed, read back."""
-        data: dict[str, Any] = json.loads(self.stdout)
-        return data
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
 def mas_sim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Run the command line's entry point in this process; `search` on the small workload, with few candidates."""
     workload = tmp_path / "small.yaml"
     workload.write_text(SMALL)
 
+    runner = make_runner(monkeypatch, capsys)
+
     def run(command: str, *arguments: str | int | float | Path) -> Done:
         small = ["--workload", str(workload), "--limit", "4"] if command == "search" else []
-        monkeypatch.setattr(sys, "argv", ["mas-sim", command, *small, *map(str, arguments)])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        assert isinstance(code, int)
-        return Done(code, out, err)
+        return runner(command, *small, *arguments)
 
     return run
 

@@ -1,51 +1,18 @@
 """Does `mas-sim workload` turn a model's own configuration into a file that the other commands take?"""
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import Run
 
-from mas_sim.cli import main
 from mas_sim.workload import Workload, load_workload
 
 CONFIG: dict[str, Any] = {
     "model_type": "gemma2", "hidden_size": 64, "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2,
     "num_hidden_layers": 4, "sliding_window": 8, "torch_dtype": "bfloat16",
 }  # fmt: skip
-
-
-@dataclass
-class Done:
-    """What a finished command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def mas_sim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line's entry point in this process."""
-
-    def run(*arguments: str | int | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["mas-sim", *map(str, arguments)])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        assert isinstance(code, int)
-        return Done(code, out, err)
-
-    return run
 
 
 @pytest.fixture
