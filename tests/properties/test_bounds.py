@@ -22,7 +22,7 @@ from mas_sim.schedule import C_CYCLES, F_KIND, LOAD, METER_FIELDS, IntArray, Sch
 from mas_sim.simulator import simulate
 from mas_sim.tiling import Tiling
 
-RANDOM = settings(derandomize=True, deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+RANDOM = settings(derandomize=True, deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 
 NO_DELAYS = {
     "sync_cycles": 0,

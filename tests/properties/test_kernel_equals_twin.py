@@ -54,7 +54,7 @@ def assert_obeys_the_rules(schedule: Schedule, timeline: Timeline) -> None:
 
 @pytest.mark.parametrize("dataflow", sorted(DATAFLOWS))
 @given(data=st.data())
-@settings(RANDOM, max_examples=250)
+@settings(RANDOM, max_examples=150)
 def test_do_both_time_every_schedule_of_a_dataflow_alike(dataflow: str, data: st.DataObject) -> None:
     schedule = data.draw(schedules(dataflow))
     assert len(schedule) <= 450
