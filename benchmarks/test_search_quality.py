@@ -154,7 +154,7 @@ def test_how_good_is_chance(capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\nrandom: gap median {100 * np.median(gaps):.3f} %, worst {100 * max(gaps):.3f} %; ", end="")
         print(f"within 1 % in {near} of {len(found)}; overhead {100 * overhead(found):.0f} %")
         print(f"proofs: median {np.median(proofs):.2f} s, longest {max(proofs):.2f} s")
-    assert max(gaps) > NEAR, "the spaces are too easy to tell the methods apart"
+    assert near < len(found), "the spaces are too easy to tell the methods apart"
 
 
 def test_is_the_best_of_all_dataflows_proven_in_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
