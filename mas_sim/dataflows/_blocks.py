@@ -6,7 +6,7 @@ are, the *window*: softmax writes P over them, and they are loaded again into th
 """
 
 from mas_sim._jit import leaf
-from mas_sim.costs import P_AHEAD, P_BACK, P_NKV, P_NQ
+from mas_sim.costs import P_AHEAD, P_BACK, P_ELEMENT, P_F, P_NKV, P_NQ, ceil_div
 from mas_sim.dataflows._emission import (
     BK_BASE,
     BK_BEFORE,
@@ -57,7 +57,7 @@ from mas_sim.dataflows._plan import (
     KB_STORE_O,
     PV_VARIANTS,
 )
-from mas_sim.dataflows._slots import row_blocks
+from mas_sim.dataflows._slots import add_kv_slots, add_slots, group_heads, kv_span, output_bytes, row_blocks
 from mas_sim.dataflows._window import (
     OVERWRITE_K,
     OVERWRITE_V,
@@ -84,6 +84,8 @@ from mas_sim.schedule import (
     T_Q,
     T_S,
     T_STATS,
+    T_TILE,
+    T_V,
     VEC,
     CodeArray,
     IntArray,
@@ -334,6 +336,29 @@ def output(code: CodeArray, book: IntArray, place: int) -> None:
     end_window_row(book, 1)
     free_place(book, place)
     issue(code, book, OP_STORE_O, STORE, book[BK_KINDS + KB_STORE_O] + row, -1, o_slot, -1, g, i, 0, 0, 3)
+
+
+@leaf
+def plan_output_pass(p: IntArray, t: IntArray, row_length: int, slots: IntArray, places: IntArray, n: int) -> int:
+    """Append the slots of `output_pass`, from offset 0, to the `n` there are; return how many there are then."""
+    heads, tiles = group_heads(p, t), ceil_div(row_length, t[TL_KV])
+    places[PLACE_P_TILE] = n
+    tile_bytes = heads * t[TL_Q] * t[TL_KV] * p[P_ELEMENT]
+    n, offset = add_slots(slots, n, 0, T_TILE, t[TL_SCORE_BUFFERS], tile_bytes)
+    places[T_V] = n
+    n, offset = add_kv_slots(slots, n, offset, T_V, 0, p[P_F], p, t)
+    places[T_O] = n
+    n, offset = add_slots(slots, n, offset, T_O, t[TL_O_BUFFERS], output_bytes(p, heads, t[TL_Q], tiles))
+    return n
+
+
+@leaf
+def output_pass_span(p: IntArray, t: IntArray, row_length: int) -> int:
+    """Bytes that the slots of `plan_output_pass` span."""
+    heads = group_heads(p, t)
+    size = t[TL_SCORE_BUFFERS] * heads * t[TL_Q] * t[TL_KV] * p[P_ELEMENT] + kv_span(p, t, 1, 0)
+    out = output_bytes(p, heads, t[TL_Q], ceil_div(row_length, t[TL_KV]))
+    return int(size + t[TL_O_BUFFERS] * out)
 
 
 @leaf

@@ -7,7 +7,7 @@ buffers allow.
 """
 
 from mas_sim._jit import leaf
-from mas_sim.costs import P_E, P_ELEMENT, P_F, ceil_div
+from mas_sim.costs import P_E, P_ELEMENT
 from mas_sim.dataflows._blocks import (
     begin_places,
     fetch_kv,
@@ -16,6 +16,8 @@ from mas_sim.dataflows._blocks import (
     free_place,
     length_kind,
     output_pass,
+    output_pass_span,
+    plan_output_pass,
     ragged_kv,
     row_kind,
     slot_of,
@@ -31,7 +33,6 @@ from mas_sim.dataflows._emission import (
     BK_N,
     BK_ROW_BLOCKS,
     BK_T,
-    PLACE_P_TILE,
     begin_pass,
     issue,
     link_pass,
@@ -47,7 +48,6 @@ from mas_sim.dataflows._slots import (
     add_slots,
     group_heads,
     kv_span,
-    output_bytes,
     row_blocks,
     stats_bytes,
 )
@@ -60,18 +60,15 @@ from mas_sim.schedule import (
     OP_STORE_P,
     STORE,
     T_K,
-    T_O,
     T_Q,
     T_S,
     T_STATS,
     T_TILE,
-    T_V,
     CodeArray,
     IntArray,
 )
 from mas_sim.tiling import (
     TL_KV,
-    TL_O_BUFFERS,
     TL_Q,
     TL_Q_BUFFERS,
     TL_SCORE_BUFFERS,
@@ -85,7 +82,6 @@ def plan(p: IntArray, t: IntArray, row_length: int, slots: IntArray, places: Int
     q_bytes = heads * t[TL_Q] * p[P_E] * p[P_ELEMENT]
     tile_bytes = heads * t[TL_Q] * t[TL_KV] * p[P_ELEMENT]
     row_bytes = heads * t[TL_Q] * row_length * p[P_ELEMENT]
-    tiles = ceil_div(row_length, t[TL_KV])
     n, offset = add_slots(slots, 0, 0, T_Q, t[TL_Q_BUFFERS], q_bytes)
     places[T_K] = n
     n, offset = add_kv_slots(slots, n, offset, T_K, 0, p[P_E], p, t)
@@ -95,14 +91,7 @@ def plan(p: IntArray, t: IntArray, row_length: int, slots: IntArray, places: Int
     n, offset = add_slots(slots, n, 0, T_S, row_blocks(t, t[TL_SCORE_BUFFERS]), row_bytes)
     places[T_STATS] = n
     n, offset = add_slots(slots, n, offset, T_STATS, 1, stats_bytes(p, heads, t[TL_Q]))
-    places[PLACE_P_TILE] = n
-    n, offset = add_slots(slots, n, 0, T_TILE, t[TL_SCORE_BUFFERS], tile_bytes)
-    places[T_V] = n
-    n, offset = add_kv_slots(slots, n, offset, T_V, 0, p[P_F], p, t)
-    places[T_O] = n
-    size = output_bytes(p, heads, t[TL_Q], tiles)
-    n, offset = add_slots(slots, n, offset, T_O, t[TL_O_BUFFERS], size)
-    return n
+    return plan_output_pass(p, t, row_length, slots, places, n)
 
 
 @leaf
@@ -113,8 +102,7 @@ def span(p: IntArray, t: IntArray, row_length: int) -> int:
     first = heads * t[TL_Q] * p[P_E] * p[P_ELEMENT] * t[TL_Q_BUFFERS] + kv_span(p, t, 0, 0) + tile
     second = row_blocks(t, t[TL_SCORE_BUFFERS]) * heads * t[TL_Q] * row_length * p[P_ELEMENT]
     second += stats_bytes(p, heads, t[TL_Q])
-    out = t[TL_O_BUFFERS] * output_bytes(p, heads, t[TL_Q], ceil_div(row_length, t[TL_KV]))
-    return int(max(first, second, tile + kv_span(p, t, 1, 0) + out))
+    return int(max(first, second, output_pass_span(p, t, row_length)))
 
 
 @leaf

@@ -6,13 +6,15 @@ out anew. So C never leaves the chip, P does once (the baseline of that name in 
 """
 
 from mas_sim._jit import leaf
-from mas_sim.costs import P_E, P_ELEMENT, P_F, ceil_div
+from mas_sim.costs import P_E, P_ELEMENT
 from mas_sim.dataflows._blocks import (
     begin_places,
     free_place,
     length_kind,
     load_and_score,
     output_pass,
+    output_pass_span,
+    plan_output_pass,
     slot_of,
     softmax,
 )
@@ -23,7 +25,6 @@ from mas_sim.dataflows._emission import (
     BK_N,
     BK_ROW_BLOCKS,
     BK_T,
-    PLACE_P_TILE,
     begin_pass,
     issue,
     link_pass,
@@ -34,7 +35,6 @@ from mas_sim.dataflows._slots import (
     add_slots,
     group_heads,
     kv_span,
-    output_bytes,
     row_blocks,
     stats_bytes,
 )
@@ -42,16 +42,13 @@ from mas_sim.schedule import (
     OP_STORE_P,
     STORE,
     T_K,
-    T_O,
     T_Q,
     T_S,
     T_STATS,
-    T_TILE,
-    T_V,
     CodeArray,
     IntArray,
 )
-from mas_sim.tiling import TL_KV, TL_O_BUFFERS, TL_Q, TL_Q_BUFFERS, TL_SCORE_BUFFERS
+from mas_sim.tiling import TL_Q, TL_Q_BUFFERS, TL_SCORE_BUFFERS
 
 
 @leaf
@@ -67,14 +64,7 @@ def plan(p: IntArray, t: IntArray, row_length: int, slots: IntArray, places: Int
     n, offset = add_slots(slots, n, offset, T_S, row_blocks(t, rings), row_bytes)
     places[T_STATS] = n
     n, offset = add_slots(slots, n, offset, T_STATS, 1, stats_bytes(p, heads, t[TL_Q]))
-    places[PLACE_P_TILE] = n
-    n, offset = add_slots(slots, n, 0, T_TILE, rings, heads * t[TL_Q] * t[TL_KV] * p[P_ELEMENT])
-    places[T_V] = n
-    n, offset = add_kv_slots(slots, n, offset, T_V, 0, p[P_F], p, t)
-    places[T_O] = n
-    size = output_bytes(p, heads, t[TL_Q], ceil_div(row_length, t[TL_KV]))
-    n, offset = add_slots(slots, n, offset, T_O, t[TL_O_BUFFERS], size)
-    return n
+    return plan_output_pass(p, t, row_length, slots, places, n)
 
 
 @leaf
@@ -83,9 +73,7 @@ def span(p: IntArray, t: IntArray, row_length: int) -> int:
     heads, rings = group_heads(p, t), t[TL_SCORE_BUFFERS]
     first = heads * t[TL_Q] * p[P_E] * p[P_ELEMENT] * t[TL_Q_BUFFERS] + kv_span(p, t, 0, 0)
     first += row_blocks(t, rings) * heads * t[TL_Q] * row_length * p[P_ELEMENT] + stats_bytes(p, heads, t[TL_Q])
-    second = rings * heads * t[TL_Q] * t[TL_KV] * p[P_ELEMENT] + kv_span(p, t, 1, 0)
-    second += t[TL_O_BUFFERS] * output_bytes(p, heads, t[TL_Q], ceil_div(row_length, t[TL_KV]))
-    return int(max(first, second))
+    return int(max(first, output_pass_span(p, t, row_length)))
 
 
 @leaf
