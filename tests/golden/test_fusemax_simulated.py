@@ -230,6 +230,19 @@ def test_are_dram_bytes_the_published_ones(design: FuseMaxDesign, row: Published
         assert found < float(row.traffic_bytes)
 
 
+@pytest.mark.parametrize("model", HEADS_AND_DIM)
+def test_are_the_bytes_of_the_cascade_at_16k_the_published_ones_in_its_own_query_tiles(model: str) -> None:
+    """Not all queries at once, and nothing of K and V kept: both pass by once for each query tile, as published."""
+    row = next(r for r in published_rows(PUBLISHED_NAME["cascade"]) if (r.model, r.seq_len) == (model, 16384))
+    whole = workload_of(model, row.seq_len, BATCH)
+    rows = query_tile("cascade", cloud(), whole)
+    assert 1 < row.seq_len // rows < row.seq_len // N
+    one = workload_of(model, row.seq_len, 1).with_(heads=1, kv_heads=1)
+    schedule = build_schedule("fusemax", machine("cascade"), one, Tiling(q_tile=rows, kv_tile=N), allow_overfull=True)
+    found = BATCH * HEADS_AND_DIM[model][0] * int(schedule.meter_counts()[:2].sum())
+    assert found == float(row.traffic_bytes) == fusemax_dram_bytes("cascade", cloud(), whole)
+
+
 # --- Are the arrays as busy? ---
 
 
