@@ -156,6 +156,12 @@ class Arch(FrozenModel):
             variant._energy_table = self._energy_table
         return variant
 
+    def with_energy_table(self, table: EnergyTable) -> Self:
+        """Make a variant with an energy table of its own, whatever ``energy`` names."""
+        variant = self.model_copy()
+        variant._energy_table = table
+        return variant
+
     def with_softmax(self, normalize: Normalize) -> Self:
         """Make a variant whose softmax divides each row by its sum in a given way.
 

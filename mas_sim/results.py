@@ -187,9 +187,8 @@ def load_result(path: str | Path, pick: str | None = None) -> StoredResult:
         result = validate(_Result, data, lines, file)
     except ConfigError as error:
         raise ConfigError(cap_faults([*faults, *error.faults, *_version_fault(data, file)])) from None
-    arch = result.inputs.arch
-    arch._energy_table = result.inputs.energy_table  # as `load_arch` does: the file's own, not a shipped one
-    faults += _unlike(result, data, lines, file)
+    arch = result.inputs.arch.with_energy_table(result.inputs.energy_table)  # the file's own, not a shipped one
+    faults += _unlike(result, arch, data, lines, file)
     if faults:
         raise ConfigError(cap_faults([*faults, *_version_fault(data, file)]))
     return StoredResult(
@@ -234,9 +233,9 @@ def _picked(results: object, pick: str | None, file: str) -> int:
     )
 
 
-def _unlike(result: _Result, data: Mapping[str, Any], lines: LineMap, file: str) -> list[Fault]:
+def _unlike(result: _Result, arch: Arch, data: Mapping[str, Any], lines: LineMap, file: str) -> list[Fault]:
     """Find what does not agree with what the file says of itself: hashes, and the kind of DRAM."""
-    arch, made_by = result.inputs.arch, result.made_by
+    made_by = result.made_by
     faults = []
     if arch.dram.kind not in arch.energy_table.dram:
         rule = f"must be a kind of DRAM in the energy table: {', '.join(arch.energy_table.dram)}"
