@@ -299,7 +299,10 @@ def cost_of_mask(cost: IntArray, elements: int, with_max: bool, path: int, p: In
 
 @leaf
 def cost_of_rescale(cost: IntArray, elements: int, p: IntArray) -> None:
-    """Fill `cost` for `O *= correction`, elements of accumulators in L1."""
+    """Fill `cost` for `O *= correction`, elements of accumulators in L1.
+
+    One multiplication an element: FlashAttention-2 (Dao 2023, arXiv 2307.08691), algorithm 1.
+    """
     cost[C_L1_READ] = cost[C_L1_WRITE] = elements * p[P_ACC_ELEMENT]
     _limit_vec(cost, vec_cycles(elements, p[P_LANES], p[P_LC_MUL], 0, 0), 0, 0, p)
     cost[C_VEC_MUL] = elements
@@ -307,7 +310,10 @@ def cost_of_rescale(cost: IntArray, elements: int, p: IntArray) -> None:
 
 @leaf
 def cost_of_add(cost: IntArray, elements: int, path: int, p: IntArray) -> None:
-    """Fill `cost` for `O += partial O`: accumulators in L1, partial sums of the MAC array over the MAC-VEC path."""
+    """Fill `cost` for `O += partial O`: accumulators in L1, partial sums of the MAC array over the MAC-VEC path.
+
+    One addition an element: the cascade of FuseMax (Nayak et al., MICRO 2024, arXiv 2406.10491).
+    """
     size = elements * p[P_ACC_ELEMENT]
     cost[C_L1_READ] = cost[C_L1_WRITE] = size
     _charge_path(cost, path, size, True)
@@ -317,7 +323,10 @@ def cost_of_add(cost: IntArray, elements: int, path: int, p: IntArray) -> None:
 
 @leaf
 def cost_of_normalize(cost: IntArray, rows: int, columns: int, p: IntArray) -> None:
-    """Fill `cost` for `O / row sum`: accumulators in L1 become elements; by divisions, or one reciprocal a row."""
+    """Fill `cost` for `O / row sum`: accumulators in L1 become elements; by divisions, or one reciprocal a row.
+
+    Deferred to the end of a row block: FlashAttention-2 (Dao 2023), algorithm 1; FuseMax (MICRO 2024).
+    """
     elements = rows * columns
     cost[C_L1_READ], cost[C_L1_WRITE] = elements * p[P_ACC_ELEMENT], elements * p[P_ELEMENT]
     if p[P_RECIPROCAL]:
