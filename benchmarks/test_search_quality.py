@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mas_sim.arch import Arch, load_arch
+from mas_sim.comparison import MAIN_WORKLOADS
 from mas_sim.search.base import clock
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.genetic import GeneticSearch
@@ -19,7 +20,6 @@ from mas_sim.search.mcts import MctsSearch
 from mas_sim.search.random_search import RandomSearch
 from mas_sim.search.searcher import Searcher
 from mas_sim.search.space import SearchSpace
-from mas_sim.sweep import MAIN_WORKLOADS
 from mas_sim.workload import load_workload
 
 DATAFLOWS = ("flat", "mas", "flash", "fusemax")

@@ -20,6 +20,7 @@ drop_stale_cache([_HERE, _HERE / "dataflows"])
 
 from mas_sim.arch import Arch, load_arch  # noqa: E402
 from mas_sim.audit import audit  # noqa: E402
+from mas_sim.comparison import Comparison, compare  # noqa: E402
 from mas_sim.dataflows import DATAFLOWS, build_schedule  # noqa: E402
 from mas_sim.errors import ConfigError, MasSimError, ScheduleError, TilingError  # noqa: E402
 from mas_sim.execute import execute  # noqa: E402
@@ -28,7 +29,6 @@ from mas_sim.report import make_report as evaluate  # noqa: E402
 from mas_sim.report import package_version as _version  # noqa: E402
 from mas_sim.schedule import Schedule  # noqa: E402
 from mas_sim.simulator import Timeline, simulate  # noqa: E402
-from mas_sim.sweep import Comparison, compare  # noqa: E402
 from mas_sim.tiling import Tiling  # noqa: E402
 from mas_sim.workload import Workload, load_workload  # noqa: E402
 

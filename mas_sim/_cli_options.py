@@ -16,9 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
 from mas_sim.arch import Arch, Normalize, load_arch
+from mas_sim.comparison import AUTO, StepProgress, require_name
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError, MasSimError
-from mas_sim.sweep import AUTO, StepProgress, require_name
 from mas_sim.tiling import GRANULARITIES, Tiling
 from mas_sim.workload import Workload, load_workload
 

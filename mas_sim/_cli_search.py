@@ -24,6 +24,7 @@ from mas_sim._cli_options import (
 )
 from mas_sim._search_outcome import MethodRun, Outcome
 from mas_sim.arch import Arch
+from mas_sim.comparison import StepProgress, require_name
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.energy_table import Level
 from mas_sim.errors import MasSimError
@@ -35,7 +36,6 @@ from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.objective import Objective
 from mas_sim.search.pareto import ParetoFront, pareto_front
 from mas_sim.search.searcher import Searcher
-from mas_sim.sweep import StepProgress, require_name
 from mas_sim.workload import Workload
 
 EXHAUSTIVE, TPE, PARETO, WEIGHTED = "exhaustive", "tpe", "pareto", "weighted"

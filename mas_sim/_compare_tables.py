@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mas_sim._table_parts import balance_words, number_tables, percent, spaces_in_words
+from mas_sim.comparison import AUTO, Comparison, Misfit, Spread, misfit_words
 from mas_sim.report import Report
-from mas_sim.sweep import AUTO, Comparison, Misfit, Spread, misfit_words
 
 MAX_TOGETHER = 3
 """Dataflows whose figures and ratios stand in one table; of more they stand in tables of their own."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from mas_sim.comparison import search_facts
 from mas_sim.search.base import SearchResult, Trial
 from mas_sim.search.objective import Objective
-from mas_sim.sweep import search_facts
 
 NEAR = 0.01
 """Within this share of the optimum counts as found: how many evaluations did it take?"""

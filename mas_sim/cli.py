@@ -55,6 +55,7 @@ from mas_sim._cli_search import search_command
 from mas_sim._cli_workload import workload_command
 from mas_sim._compare_tables import checks_words, compare_tables
 from mas_sim.arch import Arch, load_arch
+from mas_sim.comparison import AUTO, MAIN_DATAFLOWS, MAIN_WORKLOADS, best_report, compare
 from mas_sim.config import list_presets
 from mas_sim.crossover import SERIES, CrossoverPoint, crossover, findings, parse_lengths, too_long
 from mas_sim.dataflows import DATAFLOWS
@@ -62,7 +63,6 @@ from mas_sim.errors import MasSimError
 from mas_sim.limits import sequence_limits
 from mas_sim.presets import validate_file
 from mas_sim.report import Report, make_report
-from mas_sim.sweep import AUTO, MAIN_DATAFLOWS, MAIN_WORKLOADS, best_report, compare
 from mas_sim.trace import write_trace
 from mas_sim.workload import Workload, load_workload
 

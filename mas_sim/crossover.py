@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mas_sim.arch import Arch
+from mas_sim.comparison import Misfit, StepProgress, require_name, search_facts
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.energy_table import Level
 from mas_sim.errors import MasSimError
@@ -16,7 +17,6 @@ from mas_sim.search.base import NothingFitsError
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.objective import Objective, objective_value
 from mas_sim.search.space import SearchSpace
-from mas_sim.sweep import Misfit, StepProgress, require_name, search_facts
 from mas_sim.workload import Workload
 
 OVERWRITING = "mas_overwrite"

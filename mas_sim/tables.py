@@ -8,11 +8,11 @@ from rich.text import Text
 
 from mas_sim._table_parts import balance_words, number_tables, percent, plain_table, spaces_in_words
 from mas_sim.arch import Arch
+from mas_sim.comparison import Misfit
 from mas_sim.crossover import OVERWRITING, CrossoverPoint, SeriesResult, findings, too_long
 from mas_sim.dataflows import get_dataflow
 from mas_sim.limits import MAX_SEQUENCE, SequenceLimit
 from mas_sim.report import Report
-from mas_sim.sweep import Misfit
 from mas_sim.workload import Workload
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from mas_sim.arch import load_arch
 from mas_sim.bounds import closed_form_dram_bytes
+from mas_sim.comparison import MAIN_WORKLOADS, Comparison, Spread, compare
 from mas_sim.dataflows import DATAFLOWS
-from mas_sim.sweep import MAIN_WORKLOADS, Comparison, Spread, compare
 from mas_sim.tiling import Tiling
 from mas_sim.workload import load_workload
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from builders import small_arch, small_workload
 
+from mas_sim.comparison import Misfit
 from mas_sim.crossover import (
     OVERWRITING,
     SERIES,
@@ -19,7 +20,6 @@ from mas_sim.crossover import (
 )
 from mas_sim.errors import MasSimError
 from mas_sim.search.exhaustive import ExhaustiveSearch
-from mas_sim.sweep import Misfit
 
 ARCH = small_arch(**{"l1.capacity_kib": 8})
 WORKLOAD = small_workload(heads=2)

@@ -48,7 +48,7 @@ search.evaluator
 search.searcher search.exhaustive search.pareto
 search.random_search search.genetic search.mcts search.optuna_adapter
 search
-sweep limits
+comparison limits
 crossover
 _table_parts _search_outcome
 tables _compare_tables plots

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from builders import small_arch, small_workload
 
+from mas_sim.comparison import AUTO, Comparison, Misfit, best_report, compare
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import MasSimError
 from mas_sim.report import Report
@@ -12,7 +13,6 @@ from mas_sim.search.base import NothingFitsError
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.objective import OBJECTIVES
 from mas_sim.search.space import SearchSpace
-from mas_sim.sweep import AUTO, Comparison, Misfit, best_report, compare
 from mas_sim.workload import Workload
 
 SMALL = small_workload(heads=2, n_q=24, n_kv=40)
