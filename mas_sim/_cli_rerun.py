@@ -1,4 +1,4 @@
-"""`mas-sim run --from`: a result's file, run again from what it holds alone."""
+"""`--from` of `mas-sim run` and `trace`: a result's file, run again from what it holds alone."""
 
 import typer
 
@@ -6,8 +6,11 @@ from mas_sim.errors import MasSimError
 from mas_sim.report import Report, make_report
 from mas_sim.results import StoredResult, load_result, package_version
 
-_FREE = ("from_file", "pick", "seed", "trace", "figure", "as_json")
-"""Parameters of `run` that may stand beside `--from`; the file has all others."""
+_FREE = (
+    *("from_file", "pick", "seed", "trace", "figure", "as_json"),
+    *("out", "core", "from_cycle", "to_cycle", "no_flows"),
+)
+"""Parameters of `run` and `trace` that may stand beside `--from`; the file has all others."""
 
 
 def stored_result(context: typer.Context, path: str | None, pick: str | None) -> StoredResult | None:
@@ -42,8 +45,8 @@ def seed_of(context: typer.Context, stored: StoredResult | None, seed: int) -> i
     return seed if stored is None or _is_given(context, "seed") else stored.seed
 
 
-def rerun(stored: StoredResult, seed: int) -> Report:
-    """Run a result again.
+def rerun(stored: StoredResult, seed: int, *, check: bool = True) -> Report:
+    """Run a result again; also audit and execute it, if it is to be checked.
 
     Raises
     ------
@@ -55,7 +58,7 @@ def rerun(stored: StoredResult, seed: int) -> Report:
         typer.echo(f"note: made by version {stored.made_by_version}; this is {here}", err=True)
     return make_report(
         stored.dataflow, stored.arch, stored.workload, stored.tiling, energy_level=stored.energy_level,
-        seed=seed,
+        seed=seed, check=check,
     )  # fmt: skip
 
 

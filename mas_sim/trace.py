@@ -1,25 +1,19 @@
-"""What a run looks like: the spans in which each unit was busy, and the same as a trace for Perfetto or Chrome.
+"""What a run looks like: the spans in which each unit was busy, and what to call the work in them.
 
 A *span* is one instruction on its unit, or a run of a product that proactive overwrite stopped, whose result is lost.
-Spans of one unit never overlap; `plots` draws them, and `write_trace` gives them to a trace viewer
-(https://ui.perfetto.dev, chrome://tracing) as "complete" events of the trace event format.
+Spans of one unit never overlap; `plots` draws them, and `trace_events` gives them to a trace viewer.
 """
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from mas_sim.costs import FORM_ONLINE, FORM_ROWS, FORM_TILES, softmax_passes
 from mas_sim.errors import ConfigError, Fault
 from mas_sim.schedule import (
-    C_DRAM_READ,
-    C_L0_WRITE,
     F_FLAGS,
     F_GROUP,
-    F_KIND,
     F_OP,
     F_OVER,
     F_QUEUE,
@@ -35,7 +29,6 @@ from mas_sim.schedule import (
     OP_LOAD_Q,
     OP_LOAD_V,
     OP_MASK,
-    OP_NAMES,
     OP_NORMALIZE,
     OP_ONLINE,
     OP_RESCALE,
@@ -43,7 +36,6 @@ from mas_sim.schedule import (
     OP_STORE_O,
     OP_STORE_P,
     OP_TILE_SOFTMAX,
-    UNIT_NAMES,
     UNITS,
     Schedule,
 )
@@ -63,8 +55,6 @@ _KINDS = (
 
 _PARTS = {OP_MASK: ("mask", "m"), OP_RESCALE: ("scale", "×"), OP_ADD: ("add", "+"), OP_EXP: ("exp", "e")}
 """What each operation on one kv tile is called, at length and shortly."""
-
-_BYTES = ("dram_read_bytes", "dram_write_bytes", "l1_read_bytes", "l1_write_bytes", "l0_read_bytes", "l0_write_bytes")
 
 
 class Span(NamedTuple):
@@ -209,108 +199,6 @@ def part_names(schedule: Schedule, span: Span) -> tuple[str, ...]:
     if span.state == "redone" and step > 0 and schedule.arch.preemption.lost_granularity == "matmul":
         return f"tiles up to {first}", f"≤{first}"  # all of the product so far was lost
     return (f"tiles {first}–{last}", f"{first}–{last}") if last > first else (f"tile {first}", str(first))
-
-
-def trace_events(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
-    """Return a run in the trace event format.
-
-    A core is a process, a unit a thread of it; the DRAM channel is one more process, which shows every transfer once
-    more, whichever core it is for. Times (`ts`, `dur`) are microseconds by the machine's clock; `args` hold them in
-    cycles, exactly, with what the instruction is and the bytes that it moves. A product that was stopped has an extra
-    event "stopped" for the run that was lost.
-
-    Returns
-    -------
-    list of dict
-        Metadata ("M") first, then complete events ("X") in program order.
-    """
-    channel = schedule.arch.cores
-    cores = sorted(set((schedule.instructions[:, F_QUEUE] // UNITS).tolist()))
-    events = list(_metadata(cores, channel))
-    cycles_per_us = schedule.arch.clock_ghz * 1e3
-    for span in spans(schedule, timeline):
-        event = {
-            "name": "stopped" if span.state == "stopped" else OP_NAMES[schedule.instructions[span.row, F_OP]],
-            "cat": span.state,
-            "ph": "X",
-            "pid": span.core,
-            "tid": span.unit,
-            "ts": span.begin / cycles_per_us,
-            "dur": (span.end - span.begin) / cycles_per_us,
-            "args": _args(schedule, timeline, span),
-        }
-        events.append(event)
-        if span.unit >= LOAD:
-            events.append({**event, "pid": channel, "tid": 0})
-    return events
-
-
-def _metadata(cores: list[int], channel: int) -> Iterator[dict[str, Any]]:
-    """Name every process and thread, and keep them in the order of their numbers."""
-    tracks = [(core, f"core {core}", UNIT_NAMES) for core in cores]
-    for pid, name, units in [*tracks, (channel, "DRAM", ("channel",))]:
-        yield {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}}
-        yield {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
-        for tid, unit in enumerate(units):
-            yield {"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": unit}}
-            yield {"name": "thread_sort_index", "ph": "M", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
-
-
-def _args(schedule: Schedule, timeline: Timeline, span: Span) -> dict[str, Any]:
-    """Say what a span is, in whole numbers."""
-    code = schedule.instructions[span.row]
-    first, last = tiles_of(schedule, span.row)
-    args: dict[str, Any] = {
-        "instruction": span.row,
-        "op": OP_NAMES[code[F_OP]],
-        "core": span.core,
-        "group": int(code[F_GROUP]),
-        "row": int(code[F_ROW]),
-        "tile": first,
-        "start_cycle": span.begin,
-        "end_cycle": span.end,
-        "cycles": span.end - span.begin,
-    }
-    if last > first:
-        args["tiles"] = last - first + 1
-    number = pass_number(schedule, span.row)
-    if number is not None:
-        args["pass"] = number
-    if span.unit >= LOAD:
-        args["arrival_cycle"] = int(timeline.end[span.row])
-    if span.state in ("stopped", "redone"):
-        args["lost_cycles"] = int(timeline.lost_cycles[span.row])
-        args["overwritten_by"] = int(code[F_OVER])
-    if span.state != "stopped":  # What a stopped run moved is a matter of its length: see `meter`.
-        moved = schedule.costs[code[F_KIND], C_DRAM_READ : C_L0_WRITE + 1].tolist()
-        args |= dict(zip(_BYTES, moved, strict=True))
-    return args
-
-
-def write_trace(schedule: Schedule, timeline: Timeline, path: str | Path) -> None:
-    """Write a run to a JSON file that Perfetto and Chrome's tracing page open; the same run gives the same bytes.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be written.
-    """
-    trace = {
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "dataflow": schedule.dataflow,
-            "arch": schedule.arch.name,
-            "workload": schedule.workload.name,
-            "tiling": schedule.tiling.as_dict(),
-            "clock_ghz": schedule.arch.clock_ghz,
-            "cycles": timeline.cycles,
-        },
-        "traceEvents": trace_events(schedule, timeline),
-    }
-    try:
-        Path(path).write_text(json.dumps(trace, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def unwritable(path: str | Path, error: OSError) -> ConfigError:
