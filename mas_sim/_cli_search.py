@@ -95,7 +95,7 @@ def search_command(
     require_name("method", method or EXHAUSTIVE, METHODS)
     _check_options(method or EXHAUSTIVE, objective, options)
     if plot is not None:
-        from mas_sim._search_plots import check_figure_path  # matplotlib is slow to import
+        from mas_sim.plots import check_figure_path  # matplotlib is slow to import
 
         check_figure_path(plot)
     with search_progress() as step:
@@ -233,7 +233,7 @@ def _show_outcome(job: _Job, outcome: Outcome, as_json: bool, plot: str | None, 
     if history is not None:
         _write_history(outcome, history)
     if plot is not None:
-        from mas_sim._search_plots import plot_convergence  # matplotlib is slow to import
+        from mas_sim.plots import plot_convergence  # matplotlib is slow to import
 
         runs = {m: [r.result.history for r in outcome.runs_of(m) if r.result is not None] for m in outcome.methods}
         lines = {method: [one for one in of if one is not None] for method, of in runs.items()}
@@ -279,7 +279,7 @@ def _show_front(job: _Job, front: ParetoFront, as_json: bool, plot: str | None) 
     else:
         plain_console().print(*shown.front_tables(front, job.arch, job.workload))
     if plot is not None:
-        from mas_sim._search_plots import FrontPoint, plot_pareto  # matplotlib is slow to import
+        from mas_sim.plots import FrontPoint, plot_pareto  # matplotlib is slow to import
 
         points = [FrontPoint(trial.cycles, trial.energy_pj, trial.dataflow) for trial in front.trials]
         _wrote(plot_pareto(points, plot, title=f"Pareto front of {job.workload.name} on {job.arch.name}"))

@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from builders import MicroSchedule, edge
+from figure_facts import assert_legible
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
@@ -20,11 +21,14 @@ from PIL import Image
 
 from mas_sim.dataflows import build_schedule
 from mas_sim.errors import ConfigError, TilingError
-from mas_sim.plots import _LOOKS, crossover_figure, plot_crossover, plot_timeline, timeline_figure
+from mas_sim.occupancy import l1_occupancy
+from mas_sim.plots import crossover_figure, plot_crossover, plot_timeline, timeline_figure
+from mas_sim.plots.timeline import LOOKS, WAIT_LOOKS
 from mas_sim.schedule import F_OVER, LOAD, Schedule
 from mas_sim.simulator import simulate
 from mas_sim.tiling import Tiling
-from mas_sim.timeline import Timeline
+from mas_sim.timeline import CAUSE_NAMES, Timeline
+from mas_sim.waits import waits
 from mas_sim.workload import load_workload
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "figures" / "make_overwrite.py"
@@ -55,12 +59,18 @@ def on_two_cores() -> tuple[Schedule, Timeline]:
 
 
 def bars(figure: Figure) -> Counter[str]:
-    """Count the bars of each kind in a Gantt chart."""
+    """Count the bars of each kind of work in a Gantt chart."""
     count: Counter[str] = Counter()
-    for drawn in figure.axes[0].collections:
-        assert isinstance(drawn, PolyCollection)
+    for drawn in work_bars(figure):
         count[str(drawn.get_gid()).split()[0]] += len(drawn.get_paths())
     return count
+
+
+def work_bars(figure: Figure, *, waiting: bool = False) -> list[PolyCollection]:
+    """Return the bars of a Gantt chart that stand for instructions, or those that stand for waits."""
+    bars = [drawn for drawn in figure.axes[0].collections if isinstance(drawn, PolyCollection)]
+    assert len(bars) == len(figure.axes[0].collections)
+    return [drawn for drawn in bars if str(drawn.get_gid()).startswith("wait-") == waiting]
 
 
 def legend(figure: Figure) -> list[str]:
@@ -95,10 +105,10 @@ def test_is_there_one_bar_for_every_instruction_in_the_window(window: tuple[int,
 def test_is_a_bar_where_its_instruction_is() -> None:
     micro = MicroSchedule(latency=7).load("a", 10).mac("x", 5, after=["a"]).store("s", 4, after=["x"])
     schedule = micro.build()
-    axes = timeline_figure(schedule, simulate(schedule), (0, 33)).axes[0]
-    assert axes.get_xlim() == (0, 33)
+    figure = timeline_figure(schedule, simulate(schedule), (0, 33))
+    assert figure.axes[0].get_xlim() == (0, 33)
     extents = {}
-    for drawn in axes.collections:
+    for drawn in work_bars(figure):
         (path,) = drawn.get_paths()
         box = path.get_extents()
         extents[str(drawn.get_gid())] = (box.x0, box.x1, int(box.y0), int(box.y1))
@@ -115,11 +125,14 @@ def test_does_the_legend_name_what_is_drawn_and_nothing_else() -> None:
         "tiles overwritten",
         "tiles back in L1",
     ]
-    assert legend(timeline_figure(schedule, timeline, (45_000, 110_000))) == work + special
+    waiting = ["waits for a unit", "waits for a free buffer", "synchronises"]
+    assert legend(timeline_figure(schedule, timeline, (45_000, 110_000))) == work + special + waiting
     plain = on_two_cores()
-    assert legend(timeline_figure(*plain, (0, plain[1].cycles))) == work
+    waiting.insert(1, "waits for DRAM channel")
+    assert legend(timeline_figure(*plain, (0, plain[1].cycles))) == work + waiting
     start = int(timeline.start[schedule.unit_of < LOAD].min())
-    assert legend(timeline_figure(schedule, timeline, (0, start))) == ["load"]
+    assert legend(timeline_figure(schedule, timeline, (0, start)))[0] == "load"
+    assert not {*work, *special} & {*legend(timeline_figure(schedule, timeline, (0, start)))[1:]}
 
 
 def test_do_labels_say_row_block_tile_and_pass() -> None:
@@ -144,9 +157,12 @@ def test_does_a_bar_say_all_that_is_done_again(lost_granularity: str, label: str
 
 def test_are_axes_and_lanes_labelled() -> None:
     schedule, timeline = on_two_cores()
-    axes = timeline_figure(schedule, timeline, (0, 50_000), title="two cores").axes[0]
-    assert axes.get_xlabel() == "time (cycles at 3.75 GHz)"
+    axes, panel = timeline_figure(schedule, timeline, (0, 50_000), title="two cores").axes
+    assert (axes.get_xlabel(), panel.get_xlabel()) == ("", "time (cycles at 3.75 GHz)")
+    assert (axes.get_xlim(), panel.get_xlim()) == ((0, 50_000), (0, 50_000))
     assert axes.get_title() == "two cores"
+    (alone,) = timeline_figure(schedule, timeline, (0, 50_000), occupancy=False).axes
+    assert alone.get_xlabel() == "time (cycles at 3.75 GHz)"
     names = [f"core {core} {unit}" for core in (0, 1) for unit in ("MAC", "VEC", "LOAD", "STORE")]
     assert [label.get_text() for label in axes.get_yticklabels()] == names
     one = timeline_figure(schedule, timeline, (0, 50_000), core=1).axes[0]
@@ -167,7 +183,7 @@ def test_do_labels_keep_off_each_other_and_inside_the_axes(window: tuple[int, in
 
 def test_is_lost_work_hatched() -> None:
     figure = timeline_figure(*overwriting(), (45_000, 110_000))
-    hatched = {str(c.get_gid()).split()[0] for c in figure.axes[0].collections if c.get_hatch()}
+    hatched = {str(c.get_gid()).split()[0] for c in work_bars(figure) if c.get_hatch()}
     assert hatched == {"stopped"}
 
 
@@ -207,13 +223,92 @@ def test_do_bars_of_different_meaning_differ_in_one_chart() -> None:
     """Two kinds that share a colour are never in one chart: proactive overwrite is of `mas` without a mask alone."""
     overwrite, others = {"stopped", "redone", "reloaded"}, {"mask", "online", "exp", "correct", "normalize"}
     for left_out in (overwrite, others | {"softmax"}, others, overwrite | {"softmax"}):
-        shown = [look for kind, look in _LOOKS.items() if kind not in left_out]
+        shown = [look for kind, look in LOOKS.items() if kind not in left_out]
         if left_out == overwrite:
-            shown.remove(_LOOKS["softmax"])  # or else `online`
+            shown.remove(LOOKS["softmax"])  # or else `online`
         assert len({(look.face, look.hatch) for look in shown}) == len(shown)
 
 
+# --- waits, and the panel of L1 ---
+
+
+def test_is_every_wait_of_the_window_drawn_with_its_cause() -> None:
+    schedule, timeline = overwriting()
+    figure = timeline_figure(schedule, timeline, (45_000, 110_000))
+    told = waits(schedule, timeline).within(45_000, 110_000)
+    expected = Counter(
+        f"wait-{CAUSE_NAMES[cause]} {queue}" for cause, queue in zip(told.cause, told.queue, strict=True)
+    )
+    assert {str(d.get_gid()): len(d.get_paths()) for d in work_bars(figure, waiting=True)} == expected
+    box = next(d for d in work_bars(figure, waiting=True) if d.get_gid() == "wait-load 0").get_paths()[0].get_extents()
+    first = np.flatnonzero((told.cause == CAUSE_NAMES.index("load")) & (told.queue == 0))[0]
+    assert (box.x0, box.x1) == (told.begin[first], told.end[first])
+
+
+def test_do_waits_differ_without_colour_and_name_the_unit() -> None:
+    looks = {id(look): look for look in WAIT_LOOKS.values()}.values()
+    assert len({look.hatch or look.face for look in looks}) == len(looks) == 4
+    assert set(WAIT_LOOKS) == set(CAUSE_NAMES)
+    labels = texts(timeline_figure(*overwriting(), (61_500, 83_000)).axes[0])
+    assert {"waits for MAC", "waits for LOAD"} <= set(labels)
+
+
+def test_does_the_panel_show_the_bytes_of_l1_under_its_capacity() -> None:
+    schedule, timeline = overwriting()
+    panel = timeline_figure(schedule, timeline, (0, timeline.cycles)).axes[1]
+    used, capacity = panel.lines
+    steps = l1_occupancy(schedule, timeline)
+    np.testing.assert_array_equal(used.get_xdata()[: len(steps.cycles)], steps.cycles)
+    np.testing.assert_allclose(np.asarray(used.get_ydata())[: len(steps.bytes)] * 1024, steps.bytes)
+    assert used.get_drawstyle() == "steps-post"
+    assert np.asarray(capacity.get_ydata()).tolist() == [224, 224]
+    assert panel.get_ylim()[1] > 224 >= max(used.get_ydata())
+    assert texts(panel) == ["L1: 224 KiB"]
+
+
+def test_has_each_core_a_line_where_each_has_its_own_l1() -> None:
+    schedule, _ = on_two_cores()
+    arch = schedule.arch.with_(**{"l1.shared": False})
+    own = build_schedule("mas", arch, schedule.workload, schedule.tiling)
+    panel = timeline_figure(own, simulate(own), (0, 50_000)).axes[1]
+    assert [line.get_label() for line in panel.lines] == ["core 0", "core 1", "capacity"]
+    assert texts(panel)[0].startswith("each core's L1: 5,120 KiB")
+    shared = timeline_figure(schedule, simulate(schedule), (0, 50_000)).axes[1]
+    assert texts(shared) == ["L1: 5,120 KiB, shared by 2 cores"]
+
+
 # --- the files ---
+
+
+def test_does_an_old_figure_survive_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is half-written: the file is there as it was, and no draft beside it."""
+    file = tmp_path / "over.svg"
+    plot_crossover(ROWS, file)
+    before = file.read_bytes()
+
+    def fill_the_disk(self: Figure, file: Path, **_: Any) -> None:
+        file.write_bytes(b"<svg")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", fill_the_disk)
+    with pytest.raises(ConfigError, match=r"over\.svg: cannot be written: No space left"):
+        plot_crossover(ROWS, file)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_does_a_link_stay_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link.svg").symlink_to(tmp_path / "real.svg")
+    plot_crossover(ROWS, tmp_path / "link.svg")
+    assert (tmp_path / "link.svg").is_symlink()
+    assert (tmp_path / "real.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_is_a_folder_in_the_way_an_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "over.svg").mkdir()
+    with pytest.raises(ConfigError, match=r"over\.svg: cannot be written"):
+        plot_crossover(ROWS, tmp_path / "over.svg")
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_does_a_path_without_suffix_give_a_vector_and_a_pixel_file(tmp_path: Path) -> None:
@@ -351,3 +446,15 @@ def test_can_little_or_nothing_be_drawn(rows: list[dict[str, Any]], tmp_path: Pa
 def test_are_no_rows_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="rows: must hold at least one sequence length"):
         plot_crossover([], tmp_path / "over")
+
+
+def test_is_a_row_without_its_fields_an_error_of_ours() -> None:
+    with pytest.raises(ConfigError, match=r"must have a column 'n'(.|\n)*must have a column 'winner'"):
+        crossover_figure([{"results": {}, "win": "mas"}])
+    with pytest.raises(ConfigError, match=r"rows\[0\]\.n: must be a number, more than 0"):
+        crossover_figure([{"n": -4, "results": {}, "winner": None}])
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1]], ids=len)
+def test_is_a_crossover_legible(rows: list[dict[str, Any]]) -> None:
+    assert_legible(crossover_figure(rows, title="over N"))

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from figure_facts import assert_legible
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from mas_sim._search_plots import (
+from mas_sim.errors import ConfigError
+from mas_sim.plots import (
     FrontPoint,
     best_so_far,
     check_figure_path,
@@ -16,7 +18,6 @@ from mas_sim._search_plots import (
     plot_convergence,
     plot_pareto,
 )
-from mas_sim.errors import ConfigError
 from mas_sim.search.base import History
 
 POINTS = [FrontPoint(300, 1e6, "flash"), FrontPoint(100, 3e6, "mas"), FrontPoint(200, 2e6, "mas")]
@@ -101,3 +102,10 @@ def test_is_nothing_to_draw_or_an_unknown_file_refused(tmp_path: Path) -> None:
         pareto_figure([])
     with pytest.raises(ConfigError, match=r"did you mean '.svg'"):
         check_figure_path(tmp_path / "figure.svgz")
+
+
+def test_are_the_figures_of_searches_legible() -> None:
+    assert_legible(convergence_figure(RUNS, optimum=100.0, title="mas"))
+    assert_legible(convergence_figure({"random": [run_of(9.0)]}))
+    assert_legible(pareto_figure(POINTS, title="front"))
+    assert_legible(pareto_figure(POINTS[:1]))

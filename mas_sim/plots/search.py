@@ -1,7 +1,4 @@
-"""Figures of searches: convergence over evaluations, and the Pareto front of cycles and energy.
-
-Made as those of :mod:`mas_sim.plots` are: no global state, no dates, colours that colour-blind readers can tell apart.
-"""
+"""Figures of searches: convergence over evaluations, and the Pareto front of cycles and energy."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,18 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from mas_sim.errors import ConfigError, Fault
-from mas_sim.plots import BLACK, GREY, _files, _paper_style, _save, _series
+from mas_sim.plots._style import BLACK, GREY, Floats, figure_files, in_paper_style, refuse, save_figure, series
 from mas_sim.search.base import History
-
-Floats = npt.NDArray[np.float64]
 
 FEW_DECADES = 50
 """An axis whose ends are less than this factor apart has ticks at round numbers, not at powers of ten."""
@@ -35,17 +28,6 @@ class FrontPoint:
     cycles: int
     energy_pj: float
     dataflow: str
-
-
-def check_figure_path(path: str | Path) -> None:
-    """Refuse a file that no figure can be written to, before a search that it is meant for.
-
-    Raises
-    ------
-    ConfigError
-        If the suffix is unknown; names the nearest.
-    """
-    _files(path)
 
 
 def best_so_far(histories: Sequence[History]) -> Floats:
@@ -92,11 +74,11 @@ def plot_convergence(
     ConfigError
         If there is no run, or the file has an unknown suffix or cannot be written.
     """
-    files = _files(path)
-    with _paper_style():
-        return _save(convergence_figure(histories, quantity=quantity, optimum=optimum, title=title), files)
+    figure_files(path)  # before the figure is made
+    return save_figure(convergence_figure(histories, quantity=quantity, optimum=optimum, title=title), path)
 
 
+@in_paper_style
 def convergence_figure(
     histories: Mapping[str, Sequence[History]],
     *,
@@ -108,7 +90,7 @@ def convergence_figure(
     shown = {method: [run for run in runs if len(run.value)] for method, runs in histories.items()}
     shown = {method: runs for method, runs in shown.items() if runs}
     if not shown:
-        raise ConfigError([Fault.of("<python>", None, "histories", "must hold at least one run", dict(histories))])
+        refuse("histories", "must hold at least one run", dict(histories))
     figure = Figure(figsize=(4.6, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.set_xscale("log")
@@ -118,7 +100,7 @@ def convergence_figure(
         best = best_so_far(runs)
         there = np.flatnonzero(~np.isnan(best).any(axis=0))  # each run has a value
         evaluations, best = there + 1, best[:, there]
-        look = {**_series(k), "marker": "", "drawstyle": "steps-post"}
+        look = {**series(k), "marker": "", "drawstyle": "steps-post"}
         axes.plot(evaluations, np.median(best, axis=0), label=method, **look)
         if len(runs) > 1:
             color = look["color"]
@@ -183,15 +165,15 @@ def plot_pareto(points: Sequence[FrontPoint], path: str | Path, *, title: str | 
     ConfigError
         If there are no points, or the file has an unknown suffix or cannot be written.
     """
-    files = _files(path)
-    with _paper_style():
-        return _save(pareto_figure(points, title=title), files)
+    figure_files(path)  # before the figure is made
+    return save_figure(pareto_figure(points, title=title), path)
 
 
+@in_paper_style
 def pareto_figure(points: Sequence[FrontPoint], *, title: str | None = None) -> Figure:
     """Return the figure that `plot_pareto` saves."""
     if not points:
-        raise ConfigError([Fault.of("<python>", None, "points", "must hold at least one point", points)])
+        refuse("points", "must hold at least one point", points)
     points = sorted(points, key=lambda point: (point.cycles, point.energy_pj))
     cycles, energy = [point.cycles for point in points], [point.energy_pj / 1e6 for point in points]
     figure = Figure(figsize=(4.6, 3.2), layout="constrained")
@@ -201,7 +183,7 @@ def pareto_figure(points: Sequence[FrontPoint], *, title: str | None = None) -> 
     names = list(dict.fromkeys(point.dataflow for point in points))
     for k, name in enumerate(names):
         mine = [i for i, point in enumerate(points) if point.dataflow == name]
-        axes.plot([cycles[i] for i in mine], [energy[i] for i in mine], label=name, **{**_series(k), "ls": "none"})
+        axes.plot([cycles[i] for i in mine], [energy[i] for i in mine], label=name, **{**series(k), "ls": "none"})
     axes.set_xlabel("cycles")
     axes.set_ylabel("energy (uJ)")
     axes.margins(0.08)

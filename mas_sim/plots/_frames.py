@@ -1,0 +1,144 @@
+"""Read the data frame of a sweep for a figure: pick a workload, and see that each place has one row a dataflow.
+
+Such a frame (`store.load_results`) has a row for each point: the swept axes (`l1.capacity_kib`), `workload`,
+`dataflow`, `status` (`done`, or what became of it), and, where it is done, `cycles`, `total_pj` and more.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mas_sim.errors import ConfigError, Fault, nearest
+from mas_sim.plots._style import Row, finite_or_nan, geomean, refuse, rows_of
+
+QUANTITIES = {
+    "cycles": ("cycles", 1.0),
+    "time_us": ("time (us)", 1.0),
+    "total_pj": ("energy (uJ)", 1e6),
+    "energy_pj": ("energy (uJ)", 1e6),
+    "dram_bytes": ("DRAM traffic (MB)", 1e6),
+}
+"""How columns are named on an axis, and what they are divided by there."""
+
+DONE, MISSING, MISFIT = "done", "missing", "does_not_fit"
+"""Of a point: it has a result; it was not run (yet); no tiling fits. Any other status means that it has none either."""
+
+Key = str | float
+Point = dict[str, float]
+"""The value of each dataflow that is done at a point."""
+
+
+def sweep_rows(
+    frame: Any, axes: Sequence[str], by: str, value: str, workload: str | None = None, value_name: str = "value"
+) -> list[dict[str, Any]]:
+    """Return the rows of a workload, of all if it is None, that have a value on every axis.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, columns are missing, or there is no such workload.
+    """
+    rows = rows_of(frame, (*axes, by), "frame")
+    if not any(value in row for row in rows):
+        there = list(dict.fromkeys(str(name) for row in rows for name in row))
+        some = ", ".join([name for name in QUANTITIES if name in there][:4] or there[:8])
+        refuse(value_name, f"must be a column, such as {some}", value, nearest(value, there))
+    if workload is not None:
+        names = list(dict.fromkeys(str(row.get("workload")) for row in rows))
+        if workload not in names:
+            refuse("workload", f"must be one of {', '.join(names)}", workload, nearest(workload, names))
+        rows = [row for row in rows if str(row.get("workload")) == workload]
+    return [row for row in rows if all(_is_there(row[axis]) for axis in axes)]
+
+
+def only_workload(rows: Sequence[Row]) -> None:
+    """Refuse rows of several workloads, where a figure shows one."""
+    names = list(dict.fromkeys(str(row["workload"]) for row in rows if "workload" in row))
+    if len(names) > 1:
+        refuse("workload", f"must be given, one of {', '.join(names)}: the frame holds several", None)
+
+
+def _is_there(value: object) -> bool:
+    """Whether a value on an axis is one, not the hole of a data frame."""
+    return value is not None and value == value
+
+
+def key_of(value: object) -> Key:
+    """Return a value on an axis so that equal ones are equal: numbers as float, all else as text."""
+    number = finite_or_nan(value)
+    return number if number == number else str(value)
+
+
+def in_order(keys: Sequence[Key]) -> list[Key]:
+    """Return the distinct keys: numbers rising, then text in the order in which it comes."""
+    numbers = sorted({key for key in keys if isinstance(key, float)})
+    return [*numbers, *dict.fromkeys(key for key in keys if isinstance(key, str))]
+
+
+def by_place(rows: Sequence[Row], axes: Sequence[str], by: str, value: str) -> dict[tuple[Key, ...], Point]:
+    """Return the values at each place that was swept, by dataflow; those that are not done are left out of it.
+
+    Raises
+    ------
+    ConfigError
+        If a place has two rows of a dataflow: the frame was swept over more than these axes.
+    """
+    places: dict[tuple[Key, ...], Point] = {}
+    seen: set[tuple[object, ...]] = set()
+    for row in rows:
+        place, name = tuple(key_of(row[axis]) for axis in axes), str(row[by])
+        if (place, name) in seen:
+            at = ", ".join(f"{axis}={key}" for axis, key in zip(axes, place, strict=True))
+            refuse(
+                "frame", f"must have one row for each {by} at a place; filter the other axes first", f"{name} at {at}"
+            )
+        seen.add((place, name))
+        point = places.setdefault(place, {})
+        number = finite_or_nan(row.get(value))
+        if row.get("status", DONE) == DONE and number > 0:
+            point[name] = number
+    return places
+
+
+def unfinished(rows: Sequence[Row], axes: Sequence[str]) -> set[tuple[Key, ...]]:
+    """Return the places at which some dataflow was not run yet, so that no winner can be named."""
+    return {tuple(key_of(row[axis]) for axis in axes) for row in rows if row.get("status", DONE) == MISSING}
+
+
+def unsure(rows: Sequence[Row], axes: Sequence[str]) -> set[tuple[Key, ...]]:
+    """Return the places at which some dataflow has no result although it may fit: too long to simulate, or failed."""
+    sure = (DONE, MISSING, MISFIT)
+    return {tuple(key_of(row[axis]) for axis in axes) for row in rows if row.get("status", DONE) not in sure}
+
+
+def check_pair(ratio: tuple[str, str], rows: Sequence[Row], by: str) -> None:
+    """Refuse a ratio of dataflows that the frame does not hold."""
+    names = list(dict.fromkeys(str(row[by]) for row in rows))
+    faults = [
+        Fault.of("<python>", None, "ratio", f"must be two of {', '.join(names)}", name, nearest(name, names))
+        for name in ratio
+        if name not in names
+    ]
+    if faults:
+        raise ConfigError(faults)
+
+
+def mean_of(points: Sequence[float]) -> float:
+    """Geometric mean; NaN unless every point is there."""
+    return geomean(points) if points and all(point > 0 for point in points) else float("nan")
+
+
+def axis_name(column: str) -> str:
+    """Write the name of a swept column for an axis: the field, and its unit in brackets."""
+    units = {
+        "_kib": "KiB", "_gb_per_s": "GB/s", "_bytes": "bytes", "_cycles": "cycles", "_ghz": "GHz",
+        "_bytes_per_cycle": "bytes/cycle", "_pj": "pJ", "_nm": "nm", "_us": "us",
+    }  # fmt: skip
+    for ending, unit in sorted(units.items(), key=lambda item: -len(item[0])):
+        if column.endswith(ending):
+            return f"{column.removesuffix(ending).replace('_', ' ')} ({unit})"
+    return column.replace("_", " ")
+
+
+def key_name(key: Key) -> str:
+    """Write a value on an axis."""
+    return f"{key:,.6g}" if isinstance(key, float) else key

@@ -1,0 +1,299 @@
+"""Two swept axes as a heat map: which dataflow wins where, and by how much."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from mas_sim.plots._frames import (
+    QUANTITIES,
+    Key,
+    Point,
+    axis_name,
+    by_place,
+    check_pair,
+    in_order,
+    key_name,
+    only_workload,
+    sweep_rows,
+    unfinished,
+    unsure,
+)
+from mas_sim.plots._style import (
+    BLACK,
+    BLUE,
+    DARK_GREY,
+    GREEN,
+    GREY,
+    LIGHT_GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    WHITE,
+    WIDTH_INCHES,
+    YELLOW,
+    Floats,
+    columns_that_fit,
+    in_paper_style,
+    refuse,
+    text_points,
+)
+
+SHORT_NAMES = {
+    "layer_wise": "LW", "soft_pipe": "SP", "flat": "FLAT", "tileflow": "TF", "flash": "FA", "fusemax": "FM",
+    "mas": "MAS", "mas_overwrite": "MAS+O",
+}  # fmt: skip
+"""What stands in a cell for a dataflow; the legend says which."""
+
+FILLS = {
+    "mas": ORANGE, "flat": SKY, "layer_wise": GREY, "soft_pipe": PURPLE, "tileflow": GREEN, "flash": YELLOW,
+    "fusemax": BLUE, "mas_overwrite": VERMILLION,
+}  # fmt: skip
+OTHER_FILLS = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILLION, GREY)
+TIE, NOTHING, NOTHING_AT_ALL = "tie", "nothing fits", "nothing fits, or no result"
+NEITHER, NOT_RUN = "neither has a result", "not all run yet"
+TIE_TOLERANCE = 1e-9
+"""Two values that differ by no more than this share are equal: sums of energies differ in their last digits."""
+
+Painter = Callable[[int, int, Point], tuple[str, str, str]]
+"""Of a cell and its values: colour, hatch and text."""
+CELL_POINTS = 6.0
+
+
+@in_paper_style
+def heatmap_figure(
+    frame: Any,
+    x: str,
+    y: str,
+    *,
+    value: str = "cycles",
+    winner_over: str = "dataflow",
+    ratio: tuple[str, str] | None = None,
+    workload: str | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draw a sweep over two axes: in each cell the dataflow with the least value, and its margin over the second.
+
+    Cells are coloured by winner, the winner's short name and margin (second over first, `1.12x`) stand in them, and
+    thick lines part the regions of different winners. A tie is called one. Where nothing fits the cell is hatched;
+    where not every dataflow was run (yet) it is empty. A question mark says that one without a result (too long to
+    simulate, or failed) might still be better.
+
+    Parameters
+    ----------
+    frame : DataFrame or sequence of mappings
+        A row a point, as `store.load_results` returns: columns `x`, `y`, `winner_over`, `value`, `status` (`done`, or
+        what became of it; done where there is no such column), and `workload`.
+    x, y
+        Columns that were swept. Numbers are put in rising order, all else as it comes.
+    ratio
+        Two dataflows: draw the value of the first over that of the second instead (above 1 the second is better), as
+        numbers over a scale of colours, with a thick line where it crosses 1.
+    workload
+        Which one, where the frame holds several.
+
+    Raises
+    ------
+    ConfigError
+        If there are no rows, columns are missing, a cell has two rows of a dataflow, or there is no such workload.
+    """
+    if x == y:
+        refuse("y", "must be another axis than x", y)
+    rows = sweep_rows(frame, (x, y), winner_over, value, workload)
+    only_workload(rows)
+    cells = by_place(rows, (x, y), winner_over, value)
+    if not cells:
+        refuse("frame", f"must hold a point that has {x} and {y}", [])
+    names = list(dict.fromkeys(str(row[winner_over]) for row in rows))
+    grid = _Grid(cells, axis_name(x), axis_name(y), unfinished(rows, (x, y)), unsure(rows, (x, y)))
+    if ratio is None:
+        _draw_winners(grid, names)
+    else:
+        check_pair(ratio, rows, winner_over)
+        _draw_ratio(grid, ratio, QUANTITIES.get(value, (value, 1.0))[0].partition(" (")[0])
+    if title is not None:
+        grid.figure.suptitle(title)
+    return grid.figure
+
+
+def short_name(name: str) -> str:
+    """Return what stands in a cell for a dataflow."""
+    return SHORT_NAMES.get(name, name[:5].upper())
+
+
+def winners(point: Point) -> tuple[tuple[str, ...], float]:
+    """Return the names with the least value, and by what factor the next one is worse; NaN if there is none."""
+    least = min(point.values())
+    best = tuple(name for name, value in point.items() if value <= least * (1 + TIE_TOLERANCE))
+    others = [value for name, value in point.items() if name not in best]
+    return best, min(others) / least if others else float("nan")
+
+
+class _Grid:
+    """Cells of a heat map, each a rectangle of its own, and the lines between them."""
+
+    def __init__(
+        self, cells: dict[tuple[Key, ...], Point], x_name: str, y_name: str, empty: set[tuple[Key, ...]],
+        unsure: set[tuple[Key, ...]],
+    ) -> None:  # fmt: skip
+        self.columns = in_order([place[0] for place in cells])
+        self.rows = in_order([place[1] for place in cells])
+        at = {place: (self.columns.index(place[0]), self.rows.index(place[1])) for place in cells}
+        self.cells = {at[place]: point for place, point in cells.items() if place not in empty}
+        self.unsure = {at[place] for place in unsure if place not in empty}
+        width, height = len(self.columns), len(self.rows)
+        self.cell_inches = min(0.85, (WIDTH_INCHES - 0.9) / width)
+        tall = min(0.42, max(0.24, 4.2 / height))
+        self.figure = Figure(
+            figsize=(min(WIDTH_INCHES, max(3.2, 0.9 + width * self.cell_inches)), max(1.7, 0.95 + height * tall)),
+            layout="constrained",
+        )
+        self.two_lines = tall * 72 > 2.5 * CELL_POINTS
+        self.axes: Axes = self.figure.subplots()
+        self.axes.set_xlim(0, width)
+        self.axes.set_ylim(0, height)
+        labels = [key_name(key) for key in self.columns]
+        upright = max(map(text_points, labels)) > self.cell_inches * 72 - 3
+        self.axes.set_xticks(np.arange(width) + 0.5, labels, rotation=90 if upright else 0)
+        self.axes.set_yticks(np.arange(height) + 0.5, [key_name(key) for key in self.rows])
+        self.axes.tick_params(length=0)
+        self.axes.set_xlabel(x_name)
+        self.axes.set_ylabel(y_name)
+
+    def fill(self, i: int, j: int, colour: str, hatch: str = "", lines: tuple[str, ...] = ()) -> None:
+        """Paint one cell, and write into it as many of the lines as fit, on one line or on two."""
+        look: dict[str, Any] = {"facecolor": colour, "edgecolor": DARK_GREY if hatch else WHITE, "hatch": hatch or None}
+        self.axes.add_patch(Rectangle((i, j), 1, 1, linewidth=0.4, gid=f"cell {i} {j}", **look))
+        room = self.cell_inches * 72 - 2
+        joined = " ".join(lines)
+        fits = [text for text in (joined, "\n".join(lines) if self.two_lines else "", *lines[:1]) if text]
+        text = next((t for t in fits if max(text_points(line, CELL_POINTS) for line in t.split("\n")) <= room), None)
+        if text is not None:
+            self.axes.text(
+                i + 0.5, j + 0.5, text, ha="center", va="center", fontsize=CELL_POINTS, linespacing=1.05,
+                color=text_colour(colour), gid=f"text {i} {j}",
+            )  # fmt: skip
+
+    def part(self, kinds: dict[tuple[int, int], object]) -> None:
+        """Draw a thick line between neighbouring cells of different kinds."""
+        for (i, j), kind in kinds.items():
+            for other, xs, ys in (((i + 1, j), (i + 1, i + 1), (j, j + 1)), ((i, j + 1), (i, i + 1), (j + 1, j + 1))):
+                if other in kinds and kinds[other] != kind:
+                    self.axes.plot(
+                        xs, ys, color=BLACK, linewidth=1.8, solid_capstyle="projecting", gid="boundary", zorder=4
+                    )
+
+    def legend(self, entries: list[Any]) -> None:
+        """Put the legend beneath the map."""
+        if len(self.cells) < len(self.columns) * len(self.rows):
+            entries = [*entries, _patch(WHITE, NOT_RUN)]
+        if not entries:
+            return
+        columns = columns_that_fit([str(entry.get_label()) for entry in entries], self.figure.get_figwidth())
+        self.figure.legend(handles=entries, loc="outside lower center", ncols=columns, handlelength=1.4)
+        rows = -(-len(entries) // columns)
+        self.figure.set_size_inches(self.figure.get_figwidth(), self.figure.get_figheight() + 0.17 * rows)
+
+
+def text_colour(face: str | tuple[float, float, float]) -> str:
+    """Return black or white, whichever is easier to read on a colour (relative luminance, WCAG 2.1)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(face)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return BLACK if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else WHITE
+
+
+def _patch(colour: str, label: str, hatch: str = "") -> Patch:
+    """Return an entry of the legend for a kind of cell."""
+    return Patch(facecolor=colour, edgecolor=DARK_GREY, linewidth=0.4, hatch=hatch, label=label)
+
+
+def _draw_winners(grid: _Grid, names: list[str]) -> None:
+    """Colour each cell by its winner."""
+    fills = _fills(names)
+    kinds: dict[tuple[int, int], object] = {}
+    for (i, j), point in grid.cells.items():
+        if not point:
+            kinds[i, j] = ()
+            grid.fill(i, j, WHITE, "//////")
+            continue
+        best, margin = winners(point)
+        kinds[i, j] = best
+        by = _factor(margin) if margin == margin else ("alone" if len(point) == 1 else "")
+        by += "?" if (i, j) in grid.unsure else ""
+        if len(best) == 1:
+            grid.fill(i, j, fills[best[0]], lines=(short_name(best[0]), by) if by else (short_name(best[0]),))
+        else:
+            grid.fill(i, j, LIGHT_GREY, lines=(TIE, "=".join(map(short_name, best))))
+    grid.part(kinds)
+    won = {best for kind in kinds.values() if isinstance(kind, tuple) and len(kind) == 1 for best in kind}
+    entries: list[Any] = [_patch(fills[name], f"{short_name(name)}: {name}") for name in names if name in won]
+    tied = {name for kind in kinds.values() if isinstance(kind, tuple) and len(kind) > 1 for name in kind}
+    if tied:
+        also = [f"{short_name(n)}: {n}" for n in names if n in tied - won]
+        label = f"{TIE} ({', '.join(also)})" if also else TIE
+        entries.append(_patch(LIGHT_GREY, label))
+    if () in kinds.values():
+        entries.append(_patch(WHITE, NOTHING_AT_ALL if grid.unsure & _bare(grid) else NOTHING, "//////"))
+    if any(grid.cells[at] for at in grid.unsure):
+        entries.append(Line2D([], [], ls="none", marker="$?$", color=BLACK, ms=4, label="one has no result"))
+    grid.legend(entries)
+
+
+def _factor(margin: float) -> str:
+    """Write a margin; a very small one with one more digit, so that it does not look like a tie."""
+    return f"{margin:.2f}x" if margin >= 1.005 else f"{max(margin, 1.001):.3f}x"
+
+
+def _bare(grid: _Grid) -> set[tuple[int, int]]:
+    """Return the cells without any value."""
+    return {at for at, point in grid.cells.items() if not point}
+
+
+def _fills(names: list[str]) -> dict[str, str]:
+    """Return a colour for each name: a dataflow's own, and for others those that are left."""
+    left = [colour for colour in OTHER_FILLS if colour not in {FILLS.get(name) for name in names}] or list(OTHER_FILLS)
+    strangers = [name for name in names if name not in FILLS]
+    return {name: FILLS.get(name) or left[strangers.index(name) % len(left)] for name in names}
+
+
+def _draw_ratio(grid: _Grid, ratio: tuple[str, str], quantity: str) -> None:
+    """Colour each cell by the ratio of two dataflows' values."""
+    above, below = ratio
+    found = {at: p[above] / p[below] for at, p in grid.cells.items() if above in p and below in p}
+    values: Floats = np.array(list(found.values()) or [1.0], np.float64)
+    scale = Normalize(min(values.min(), 1.0), max(values.max(), 1.0 + 1e-9))
+    colours = colormaps["cividis"]
+    kinds: dict[tuple[int, int], object] = {}
+    lacking: set[str] = set()
+    for (i, j), point in grid.cells.items():
+        one = [name for name in ratio if name in point]
+        if (i, j) in found:
+            kinds[i, j] = found[i, j] > 1
+            grid.fill(i, j, to_hex(colours(float(scale(found[i, j])))), lines=(f"{found[i, j]:.2f}",))
+        elif one:
+            lacking |= {*one}
+            grid.fill(i, j, LIGHT_GREY, lines=(f"only {short_name(one[0])}",))
+        else:
+            lacking |= {NEITHER}
+            grid.fill(i, j, WHITE, "//////")
+    grid.part(kinds)
+    entries: list[Any] = []
+    if len(set(kinds.values())) == 2:
+        entries.append(Line2D([], [], color=BLACK, linewidth=1.8, label="ratio crosses 1"))
+    entries += [
+        _patch(LIGHT_GREY, f"{short_name(name)}: only {name} has a result") for name in ratio if name in lacking
+    ]
+    if NEITHER in lacking:
+        entries.append(_patch(WHITE, NEITHER, "//////"))
+    bar = grid.figure.colorbar(ScalarMappable(scale, colours), ax=grid.axes, pad=0.02, fraction=0.05)
+    bar.set_label(f"{quantity} of {above} / {below}")
+    bar.outline.set_linewidth(0.6)
+    grid.legend(entries)

@@ -1,0 +1,201 @@
+"""One swept axis as lines: cycles or energy of each dataflow, or how much better one is than another."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from mas_sim.errors import nearest
+from mas_sim.plots._frames import (
+    QUANTITIES,
+    Key,
+    Point,
+    axis_name,
+    by_place,
+    check_pair,
+    in_order,
+    key_name,
+    key_of,
+    mean_of,
+    sweep_rows,
+)
+from mas_sim.plots._style import (
+    BLACK,
+    DARK_GREY,
+    GREY,
+    Floats,
+    columns_that_fit,
+    finite_or_nan,
+    in_paper_style,
+    refuse,
+    series,
+    value_axis,
+)
+
+GEOMEAN = "geometric mean"
+Ideal = str | Callable[[float], float]
+
+
+@in_paper_style
+def sweep_figure(
+    frame: Any,
+    x: str,
+    *,
+    y: str = "cycles",
+    by: str = "dataflow",
+    ratio: tuple[str, str] | None = None,
+    ideal: Ideal | None = None,
+    ideal_name: str = "ideal",
+    workload: str | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draw a sweep over one axis, a line for each dataflow; where a point is not done, the line is broken.
+
+    With several workloads, a line is the geometric mean over them (where all are done), and each of them is a thin line
+    behind it.
+
+    Parameters
+    ----------
+    frame : DataFrame or sequence of mappings
+        A row a point, as `store.load_results` returns.
+    x
+        The column that was swept.
+    y
+        The column to draw: `cycles`, `total_pj`, ...
+    ratio
+        Two of the dataflows: draw `y` of the first over `y` of the second instead, which is the speedup of the second
+        where `y` is cycles.
+    ideal
+        One more curve, to compare with: a function of the swept value, or a column of the frame (its geometric mean
+        where rows differ).
+    workload
+        Draw this one only.
+
+    Raises
+    ------
+    ConfigError
+        If there are no rows, columns are missing, or a place has two rows of a dataflow and workload.
+    """
+    swept = _Swept(frame, x, y, by, ratio, workload)
+    curve = None if ideal is None else _ideal(ideal, swept.rows, x, swept.keys)
+    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+    axes = figure.subplots()
+    drawn = [_draw(axes, swept, k) for k in range(len(swept.names))]
+    if curve is not None:
+        axes.plot(swept.places, curve, color=BLACK, lw=0.9, ls=(0, (6, 2)), label=ideal_name)
+        drawn.append(curve)
+    _axes_of(axes, swept, x, y, np.concatenate(drawn))
+    _legend(figure, axes, len(swept.found), title)
+    if title is not None:
+        figure.suptitle(title)
+    return figure
+
+
+def _axes_of(axes: Axes, swept: "_Swept", x: str, y: str, drawn: Floats) -> None:
+    """Scale and name both axes."""
+    _swept_axis(axes, swept.keys, swept.places)
+    axes.set_xlabel(axis_name(x))
+    value_axis(axes, drawn, below=0.1)
+    quantity = QUANTITIES.get(y, (y, 1.0))[0]
+    axes.set_ylabel(quantity if swept.ratio is None else f"{quantity.partition(' (')[0]} of {swept.names[0]}")
+    if swept.ratio is not None:
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, 0.97), max(high, 1.03))
+        axes.axhline(1.0, color=BLACK, lw=0.6, label="_one", zorder=1)
+    axes.grid(color=GREY, linewidth=0.3)
+    axes.set_axisbelow(True)
+
+
+def _legend(figure: Figure, axes: Axes, count: int, title: str | None) -> None:
+    """Put the legend of so many workloads beneath the axes, and give the figure its height."""
+    handles: list[Any] = list(axes.get_legend_handles_labels()[0])
+    if count > 1:
+        handles.append(Line2D([], [], color=DARK_GREY, lw=1.8, label=f"thick: {GEOMEAN} of {count} workloads"))
+        handles.append(Line2D([], [], color=DARK_GREY, lw=0.5, label="thin: one workload"))
+    columns = columns_that_fit([str(handle.get_label()) for handle in handles], 4.6, 44)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=3.0)
+    figure.set_size_inches(4.6, 2.7 + 0.16 * -(-len(handles) // columns) + (0.2 if title else 0.0))
+
+
+class _Swept:
+    """What a sweep found at each place of one axis, by workload and dataflow."""
+
+    def __init__(
+        self, frame: Any, x: str, y: str, by: str, ratio: tuple[str, str] | None, workload: str | None
+    ) -> None:
+        self.rows = sweep_rows(frame, (x,), by, y, workload, "y")
+        if not self.rows:
+            refuse("frame", f"must hold a point that has {x}", [])
+        if ratio is not None:
+            check_pair(ratio, self.rows, by)
+        of: dict[str, list[dict[str, Any]]] = {}
+        for row in self.rows:
+            of.setdefault(str(row.get("workload", "")), []).append(row)
+        self.found = {name: by_place(rows, (x,), by, y) for name, rows in of.items()}
+        self.keys = in_order([place[0] for points in self.found.values() for place in points])
+        numbers = all(isinstance(key, float) for key in self.keys)
+        self.places: Floats = np.array(self.keys, np.float64) if numbers else np.arange(1.0, len(self.keys) + 1)
+        names = list(dict.fromkeys(str(row[by]) for row in self.rows))
+        self.ratio, self.unit = ratio, QUANTITIES.get(y, (y, 1.0))[1]
+        self.names = names if ratio is None else [f"{ratio[0]} / {ratio[1]}"]
+
+
+def _draw(axes: Axes, swept: _Swept, k: int) -> Floats:
+    """Draw the line of one dataflow, or of the ratio; return all heights that were drawn."""
+    name, look = swept.names[k], series(k)
+    lines = [_line(points, swept.keys, name, swept.ratio, swept.unit) for points in swept.found.values()]
+    if len(lines) == 1:
+        axes.plot(swept.places, lines[0], label=name, **look)
+        return lines[0]
+    for line in lines:
+        colour = DARK_GREY if swept.ratio else look["color"]
+        axes.plot(swept.places, line, label="_workload", color=colour, lw=0.5, alpha=0.6)
+    mean = np.array([mean_of([float(line[i]) for line in lines]) for i in range(len(swept.keys))])
+    axes.plot(swept.places, mean, label=name, **{**look, "lw": 1.8})
+    return np.concatenate([*lines, mean])
+
+
+def _line(
+    points: dict[tuple[Key, ...], Point], keys: list[Key], name: str, ratio: tuple[str, str] | None, unit: float
+) -> Floats:
+    """Return the value at each place, or the ratio of two; NaN where it is not known."""
+    at = [points.get((key,), {}) for key in keys]
+    if ratio is None:
+        return np.array([point.get(name, math.nan) / unit for point in at])
+    return np.array([point.get(ratio[0], math.nan) / point.get(ratio[1], math.nan) for point in at])
+
+
+def _ideal(ideal: Ideal, rows: list[dict[str, Any]], x: str, keys: list[Key]) -> Floats:
+    """Return the curve to compare with, at each place."""
+    if isinstance(ideal, str):
+        there = list(dict.fromkeys(str(name) for row in rows for name in row))
+        if ideal not in there:
+            refuse("ideal", "must be a column", ideal, nearest(ideal, there))
+        at: dict[Key, list[float]] = {}
+        for row in rows:
+            number = finite_or_nan(row.get(ideal))
+            at.setdefault(key_of(row[x]), []).extend([number] if number > 0 else [])
+        return np.array([mean_of(at[key]) for key in keys])
+    if not all(isinstance(key, float) for key in keys):
+        refuse("ideal", f"must be a column, since {x} holds what are no numbers", ideal)
+    return np.array([ideal(float(key)) for key in keys])
+
+
+def _swept_axis(axes: Axes, keys: list[Key], places: Floats) -> None:
+    """Put ticks at the swept values; logarithmic where they are spread so."""
+    numbers = all(isinstance(key, float) for key in keys)
+    logs = numbers and len(keys) > 2 and bool(places[0] > 0) and bool(places[-1] >= 8 * places[0])
+    if logs:
+        axes.set_xscale("log")
+        room = (places[-1] / places[0]) ** 0.04
+        axes.set_xlim(places[0] / room, places[-1] * room)
+    names = dict(zip(places.tolist(), map(key_name, keys), strict=True))
+    step = -(-len(keys) // 9)
+    axes.xaxis.set_major_locator(FixedLocator(places[::step].tolist()))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: names.get(at, "")))
