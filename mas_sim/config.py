@@ -47,14 +47,15 @@ __all__ = [
     "validate",
 ]
 
-PresetKind = Literal["arch_configs", "workloads", "energy_tables"]
-"""What a preset is: an architecture, a workload, or an energy table (shipped beside the architectures)."""
+PresetKind = Literal["arch_configs", "workloads", "energy_tables", "sweeps"]
+"""What a preset is: an architecture, a workload, an energy table (shipped beside the architectures), or a sweep."""
 
 _ENERGY_PREFIX = "energy_"
 _KIND_NOUNS: dict[PresetKind, str] = {
     "arch_configs": "architecture",
     "workloads": "workload",
     "energy_tables": "energy table",
+    "sweeps": "sweep",
 }
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]{1,3}")
 _LARGEST_SPELLED_OUT = 1e15
@@ -254,7 +255,7 @@ def find_preset(kind: PresetKind, name_or_path: str | Path) -> Path:
 
     Parameters
     ----------
-    kind : {"arch_configs", "workloads", "energy_tables"}
+    kind : {"arch_configs", "workloads", "energy_tables", "sweeps"}
         What is looked for.
     name_or_path : str or Path
         A preset's name such as ``mas_edge``. A Path, or a string that ends in ``.yaml`` or ``.yml`` or holds a path
@@ -283,7 +284,7 @@ def find_preset(kind: PresetKind, name_or_path: str | Path) -> Path:
 
 def _preset_folder(kind: PresetKind) -> Path:
     """Return the installed folder of a kind of preset."""
-    folder = "workloads" if kind == "workloads" else "arch_configs"
+    folder = "arch_configs" if kind == "energy_tables" else kind
     return Path(str(importlib.resources.files(f"mas_sim.{folder}")))
 
 

@@ -14,6 +14,7 @@ from mas_sim.energy_table import Level
 from mas_sim.errors import MasSimError
 from mas_sim.report import make_report
 from mas_sim.search.base import NothingFitsError
+from mas_sim.search.candidates import MAX_CANDIDATES
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.objective import Objective, objective_value
 from mas_sim.search.space import SearchSpace
@@ -152,10 +153,15 @@ def parse_lengths(text: str) -> list[int]:
     return lengths
 
 
+def overwriting_space(arch: Arch, workload: Workload, *, limit: int = MAX_CANDIDATES) -> SearchSpace:
+    """Return the tilings of `mas` that overwrite V or K."""
+    return SearchSpace("mas", arch, workload, limit=limit, in_place=(False,), overwrites=("v", "k"))
+
+
 def series_space(series: str, arch: Arch, workload: Workload) -> SearchSpace:
     """Return the space that a series is searched over."""
     if series == OVERWRITING:
-        return SearchSpace("mas", arch, workload, in_place=(False,), overwrites=("v", "k"))
+        return overwriting_space(arch, workload)
     return SearchSpace(series, arch, workload, overwrites=("none",))
 
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from mas_sim.yaml_source import LineMap, cap_faults
 _SEALED = ("arch", "workload", "dataflow", "tiling", "proven_optimal", "cycles", "energy_level", "objective")
 
 
+@cache
 def package_version() -> str:
     """Version of the installed package, or `unknown` when it runs from a bare source tree."""
     try:
