@@ -2,6 +2,7 @@
 # make test   style, types and tests
 # make bench  speed of the simulator itself; not part of `make test`
 # make bench-search  quality of the methods of search, about ten minutes
+# make bench-sweep  two thousand points, killed three times and resumed: the same rows; a minute
 #
 # Needs make, python3 (3.11 or later) and python3-venv. Everything is installed into .venv, and again only when
 # pyproject.toml changes.
@@ -18,7 +19,7 @@ export PIP_ROOT_USER_ACTION := ignore
 unexport PYTHONDONTWRITEBYTECODE
 unexport NUMBA_DISABLE_JIT
 
-.PHONY: run test bench bench-search clean
+.PHONY: run test bench bench-search bench-sweep clean
 .DELETE_ON_ERROR:
 
 run: $(MAIN)
@@ -35,6 +36,9 @@ bench: $(TOOLS)
 
 bench-search: $(TOOLS)
 	$(BIN)/pytest benchmarks/test_search_quality.py
+
+bench-sweep: $(TOOLS)
+	$(BIN)/pytest benchmarks/test_sweep_survival.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .benchmarks .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -29,6 +29,9 @@ from mas_sim.report import make_report as evaluate  # noqa: E402
 from mas_sim.report import package_version as _version  # noqa: E402
 from mas_sim.schedule import Schedule  # noqa: E402
 from mas_sim.simulator import Timeline, simulate  # noqa: E402
+from mas_sim.store import load_results  # noqa: E402
+from mas_sim.sweep import run_sweep  # noqa: E402
+from mas_sim.sweep_file import load_sweep  # noqa: E402
 from mas_sim.tiling import Tiling  # noqa: E402
 from mas_sim.workload import Workload, load_workload  # noqa: E402
 
@@ -58,7 +61,10 @@ __all__ = [
     "evaluate",
     "execute",
     "load_arch",
+    "load_results",
+    "load_sweep",
     "load_workload",
+    "run_sweep",
     "search",
     "simulate",
 ]

@@ -1,4 +1,4 @@
-"""The command line, `mas-sim`: list, validate, run, compare, search, limits, crossover, workload.
+"""The command line, `mas-sim`: list, validate, run, trace, compare, search, limits, crossover, workload.
 
 Results go to standard output, everything else to standard error. A fault in what the user gave is one clear
 message and exit code 2, never a traceback; a schedule that fails its audit or its numerical check, or an output that
@@ -19,29 +19,17 @@ from mas_sim import tables
 from mas_sim._cli_options import (
     INTERRUPTED,
     ArchOption,
-    BuffersOption,
     CommandGroup,
     DtypeChoice,
     EnergyLevel,
-    ExpOnOption,
-    FromOption,
-    GranularityOption,
-    InPlaceOption,
     JsonOption,
     LevelOption,
     NormalizeOption,
     Objective,
     ObjectiveOption,
-    OverlapOption,
-    OverwriteOption,
-    PickOption,
-    ResidentOption,
-    SizeOption,
-    SplitOption,
     WorkloadOption,
     arch_of,
     flows_of,
-    given_tiling,
     names_of,
     naming,
     plain_console,
@@ -50,20 +38,25 @@ from mas_sim._cli_options import (
     with_normalize,
     workload_of,
 )
-from mas_sim._cli_rerun import exit_unless_reproduced, rerun, seed_of, stored_result
+from mas_sim._cli_plot import plot_app
+from mas_sim._cli_rerun import exit_unless_reproduced
+from mas_sim._cli_run import asks_what_to_run, report_of
 from mas_sim._cli_search import search_command
+from mas_sim._cli_sweep import results_command, sweep_command
+from mas_sim._cli_trace import tell_written, trace_command
 from mas_sim._cli_workload import workload_command
 from mas_sim._compare_tables import checks_words, compare_tables
 from mas_sim.arch import Arch, load_arch
-from mas_sim.comparison import AUTO, MAIN_DATAFLOWS, MAIN_WORKLOADS, best_report, compare
+from mas_sim.comparison import AUTO, MAIN_DATAFLOWS, MAIN_WORKLOADS, compare
 from mas_sim.config import list_presets
 from mas_sim.crossover import SERIES, CrossoverPoint, crossover, findings, parse_lengths, too_long
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import MasSimError
 from mas_sim.limits import sequence_limits
+from mas_sim.perfetto import write_trace
 from mas_sim.presets import validate_file
-from mas_sim.report import Report, make_report
-from mas_sim.trace import write_trace
+from mas_sim.report import Report
+from mas_sim.sweep_file import is_sweep_file, load_sweep
 from mas_sim.workload import Workload, load_workload
 
 MAX_ERROR = 1e-4
@@ -80,7 +73,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_command() -> None:
-    """List the presets: machines, workloads, dataflows."""
+    """List the presets: machines, workloads, dataflows, sweeps."""
     console = plain_console()
     console.print(Text("machines", style="bold"), "(--arch)")
     for name in list_presets("arch_configs"):
@@ -95,11 +88,18 @@ def list_command() -> None:
     for flow in DATAFLOWS.values():
         console.print(Text(f"  {flow.name:<16} {flow.summary}"))
     console.print(Text(f"  {AUTO:<16} the best of these for a workload, and why"))
+    console.print(Text("sweeps", style="bold"), "(mas-sim sweep)")
+    for name in list_presets("sweeps"):
+        console.print(Text(f"  {name:<16} {load_sweep(name).question}"))
 
 
 @app.command("validate")
-def validate_command(file: Annotated[str, typer.Argument(help="An arch or workload YAML file.")]) -> None:
+def validate_command(file: Annotated[str, typer.Argument(help="An arch, workload or sweep YAML file.")]) -> None:
     """Check a YAML file, and say what it holds or everything that is wrong with it."""
+    if is_sweep_file(file):
+        sweep = load_sweep(Path(file))
+        typer.echo(f"{file}: ok, a sweep ({sweep.name}) of {len(sweep):,} points")
+        return
     model = validate_file(Path(file))
     kind = {Arch: "machine", Workload: "workload"}.get(type(model), "energy table")
     name = getattr(model, "name", None) or getattr(model, "id", "")
@@ -108,48 +108,19 @@ def validate_command(file: Annotated[str, typer.Argument(help="An arch or worklo
 
 
 @app.command("run")
+@asks_what_to_run
 def run_command(
-    context: typer.Context,
-    arch: ArchOption = "mas_edge",
-    workload: WorkloadOption = "bert_base",
-    dataflow: Annotated[str, typer.Option("--dataflow", help="See `mas-sim list`; auto picks the best.")] = "mas",
-    objective: Annotated[
-        Objective | None, typer.Option("--objective", help="What the search minimises. Default: latency.")
-    ] = None,
-    energy: LevelOption = EnergyLevel.nominal,
-    batch_tile: SizeOption = None,
-    head_tile: SizeOption = None,
-    q_tile: SizeOption = None,
-    kv_tile: SizeOption = None,
-    k_resident_tiles: ResidentOption = None,
-    v_resident_tiles: ResidentOption = None,
-    q_buffers: BuffersOption = None,
-    k_buffers: BuffersOption = None,
-    v_buffers: BuffersOption = None,
-    score_buffers: BuffersOption = None,
-    o_buffers: BuffersOption = None,
-    core_split: SplitOption = None,
-    softmax_in_place: InPlaceOption = None,
-    overwrite: OverwriteOption = None,
-    exp_on: ExpOnOption = None,
-    overlap: OverlapOption = None,
-    granularity: GranularityOption = None,
-    normalize: NormalizeOption = None,
+    options: dict[str, Any],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs of the numerical check.")] = 0,
-    from_file: FromOption = None,
-    pick: PickOption = None,
     trace: Annotated[str | None, typer.Option(help="Write a Chrome/Perfetto JSON file.")] = None,
     figure: Annotated[str | None, typer.Option(help="Draw the timeline: .svg, .pdf or .png.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one dataflow: at the given tiling, or at its proven best one."""
-    options = locals()
-    stored = stored_result(context, from_file, pick)
-    seed = seed_of(context, stored, seed)
-    report = _run(options) if stored is None else rerun(stored, seed)
+    report, stored, seed = report_of(options, check=True, seed=seed)
     if as_json:
         more = {"l1_plan": report.l1_plan(), "seed": seed}
-        print_json(report.as_dict() | more | ({"chosen_by": AUTO} if dataflow == AUTO else {}))
+        print_json(report.as_dict() | more | ({"chosen_by": AUTO} if options["dataflow"] == AUTO else {}))
     else:
         plain_console().print(*tables.run_tables(report))
     _write_files(report, trace, figure)
@@ -158,27 +129,10 @@ def run_command(
         exit_unless_reproduced(report, stored)
 
 
-def _run(options: dict[str, Any]) -> Report:
-    """Return the report that the options of `run` ask for."""
-    machine, shape = with_normalize(arch_of(options["arch"]), options["normalize"]), workload_of(options["workload"])
-    dataflow, level, seed = options["dataflow"], options["energy"].value, options["seed"]
-    tiling = given_tiling(dataflow, options["objective"], options, shape)
-    goal = (options["objective"] or Objective.latency).value
-    with search_progress() as step:
-        if tiling is not None:
-            return make_report(dataflow, machine, shape, tiling, energy_level=level, seed=seed)
-        return best_report(
-            dataflow, machine, shape, goal, energy_level=level, check=True, seed=seed,
-            granularity=options["granularity"],
-            progress=lambda done, total: step(f"{shape.name} {dataflow}", done, total),
-        )  # fmt: skip
-
-
 def _write_files(report: Report, trace: str | None, figure: str | None) -> None:
     """Write the trace and the figure that were asked for."""
     if trace is not None:
-        write_trace(report.schedule, report.timeline, trace)
-        typer.echo(f"wrote {trace}", err=True)
+        tell_written(write_trace(report.schedule, report.timeline, trace))
     if figure is not None:
         from mas_sim import plots  # matplotlib is slow to import
 
@@ -277,7 +231,11 @@ def crossover_command(
         raise typer.Exit(INTERRUPTED)
 
 
+app.command("trace")(trace_command)
 app.command("search")(search_command)
+app.add_typer(plot_app, name="plot")
+app.command("sweep")(sweep_command)
+app.command("results")(results_command)
 app.command("workload")(workload_command)
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mas_sim._model_version import sources
+
 ROOT = Path(__file__).parents[2]
 
 LAYERS = """
@@ -35,13 +37,13 @@ _work simulator reference bounds energy fusemax_forms
 geometry
 overwrites access_rules
 accesses malformed
-hazards completeness _execute_machine
+hazards completeness occupancy _execute_machine
 _execute_products _execute_softmax
 execute
-audit _legal trace
-_batch
-report search.base
-search.objective search.candidates
+audit _legal trace waits
+_batch _trace_facts
+report search.base trace_events
+search.objective search.candidates perfetto
 search.space
 search.joint
 search.evaluator
@@ -50,11 +52,24 @@ search.random_search search.genetic search.mcts search.optuna_adapter
 search
 comparison limits
 crossover
-_table_parts _search_outcome
-tables _compare_tables plots
-_search_tables _search_plots
+_model_version _constraints _sweep_axes
+sweep_point
+_sweep_fields
+sweep_file _store_file results_frame
+store
+_engines
+sweep
+_table_parts _search_outcome _plot_files
+tables _compare_tables plots._style
+plots._frames
+plots.bars plots.crossover plots.heatmap plots.roofline plots.search plots.sweep plots.timeline
+plots
+_search_tables
+_sweep_tables
 _cli_options
-_cli_workload _cli_search _cli_rerun
+_cli_workload _cli_search _cli_rerun _cli_plot_parts _cli_sweep
+_cli_run _cli_plot_sweeps
+_cli_trace _cli_plot
 cli
 __init__
 """
@@ -115,6 +130,14 @@ def test_is_the_twin_independent_of_the_kernel() -> None:
     assert "mas_sim._kernels" not in reached_from("mas_sim.reference")
 
 
-def test_does_plots_alone_import_matplotlib() -> None:
+def test_do_the_modules_of_plots_alone_import_matplotlib() -> None:
     drawing = {m for m in FILES if any(name.partition(".")[0] == "matplotlib" for name in imports_of(m))}
-    assert drawing <= {"mas_sim.plots", "mas_sim._search_plots"}
+    assert drawing
+    assert {m for m in drawing if not f"{m}.".startswith("mas_sim.plots.")} == set()
+
+
+def test_does_the_version_of_the_model_cover_all_that_a_point_needs_and_no_more() -> None:
+    needed = {name for name in reached_from("mas_sim.sweep_point") if name != "mas_sim"}
+    assert needed == set(sources())
+    assert {"mas_sim._kernels", "mas_sim.dataflows.mas", "mas_sim.search.mcts", "mas_sim.costs"} <= needed
+    assert not {name for name in needed if name.startswith(("mas_sim.plots", "mas_sim.cli", "mas_sim.tables"))}

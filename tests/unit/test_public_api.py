@@ -8,7 +8,7 @@ import mas_sim
 PUBLIC = {
     "DATAFLOWS", "Arch", "Comparison", "ConfigError", "MasSimError", "Report", "Schedule", "ScheduleError", "Tiling",
     "TilingError", "Timeline", "Workload", "audit", "build_schedule", "compare", "evaluate", "execute", "load_arch",
-    "load_workload", "search", "simulate",
+    "load_results", "load_sweep", "load_workload", "run_sweep", "search", "simulate",
 }  # fmt: skip
 
 

@@ -1,0 +1,166 @@
+"""Where the points of a sweep are computed: in this process, in local ones, or on a Dask cluster; through joblib.
+
+Each engine takes jobs as they come and gives outcomes as they finish, with never more jobs out than keep the workers
+busy, so that memory does not grow with the sweep.
+"""
+
+import asyncio
+import importlib
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any
+
+from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky.process_executor import BrokenProcessPool
+
+from mas_sim.errors import MasSimError
+from mas_sim.sweep_point import Job, Outcome, run_point
+
+CONNECT_SECONDS = 10
+WATCH_SECONDS = 1.0
+
+Finished = tuple[Job, Outcome]
+Engine = Callable[[Iterable[Job]], Iterator[Finished]]
+"""Takes jobs, gives each with its outcome; in any order."""
+
+KILLED = "the process that computed it was killed (out of memory?), twice"
+
+
+def threads_of(jobs: int) -> int:
+    """Return the threads that each of several processes may use."""
+    return max(1, (os.cpu_count() or 1) // jobs)
+
+
+@contextmanager
+def local_engine(jobs: int) -> Iterator[Engine]:
+    """Give the engine of this machine: `jobs` processes, or this process alone for 1."""
+    yield _here if jobs == 1 else lambda work: _in_processes(work, jobs)
+
+
+def _here(work: Iterable[Job]) -> Iterator[Finished]:
+    for job in work:
+        yield job, run_point(job)
+
+
+def _run(job: Job) -> Finished:
+    return job, run_point(job)
+
+
+def _run_in_child(job: Job) -> Finished:
+    _be_a_child()
+    return _run(job)
+
+
+@cache
+def _be_a_child() -> None:
+    """Once in a process that joblib started: leave Ctrl-C to the parent, and end when it is gone.
+
+    The terminal sends Ctrl-C to all processes; the parent ends the others. A parent that is killed cannot: they would
+    wait for more work, with their memory, for minutes.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _in_processes(work: Iterable[Job], jobs: int) -> Iterator[Finished]:
+    """Run jobs in processes of this machine; those that were out when one was killed, again, each alone.
+
+    Which of them it was that its process did not survive cannot be told, so each gets a process of its own; one that is
+    killed there too has failed.
+    """
+    queue = iter(work)
+    while True:
+        out: dict[str, Job] = {}
+        try:
+            yield from _parallel(_run_in_child, _noting(queue, out), jobs, out)
+            return
+        except BrokenProcessPool:
+            suspects = list(out.values())
+        for job in suspects:
+            try:
+                yield from _parallel(_run_in_child, [job], 1, {})
+            except BrokenProcessPool:
+                yield job, Outcome(job.key, "failed", KILLED)
+
+
+def _noting(queue: Iterator[Job], out: dict[str, Job]) -> Iterator[Job]:
+    """Pass jobs on, and note which are out."""
+    for job in queue:
+        out[job.key] = job
+        yield job
+
+
+def _parallel(
+    run: Callable[[Job], Finished], work: Iterable[Job], jobs: int, out: dict[str, Job]
+) -> Iterator[Finished]:
+    """Give outcomes as joblib's workers finish them; what is finished is no longer out."""
+    # One process for one job is still a process of its own: n_jobs=1 would run it here.
+    parallel = Parallel(n_jobs=max(2, jobs), return_as="generator_unordered", batch_size=1, pre_dispatch=2 * jobs)
+    found = parallel(delayed(run)(job) for job in work)
+    try:
+        for job, outcome in found:
+            out.pop(job.key, None)
+            yield job, outcome
+    finally:
+        with warnings.catch_warnings():  # of an early end, which is what is wanted here
+            warnings.simplefilter("ignore")
+            found.close()
+
+
+def _knock(address: str) -> None:
+    """Refuse an address at which nothing answers; a client that fails to connect leaves warnings behind."""
+    comm: Any = importlib.import_module("distributed.comm")
+
+    async def connect() -> None:
+        (await comm.connect(address, timeout=CONNECT_SECONDS)).abort()
+
+    try:
+        asyncio.run(connect())
+    except (OSError, ValueError, TimeoutError) as error:
+        raise MasSimError(f"no Dask scheduler answers at {address!r}: {error}") from None
+
+
+def dask_engine(address: str) -> AbstractContextManager[Engine]:
+    """Give the engine of a Dask cluster, by the address of its scheduler.
+
+    A worker that dies costs nothing: Dask computes what it had elsewhere. All workers must have this version.
+
+    Raises
+    ------
+    MasSimError
+        If Dask is not installed, or there is no scheduler or no worker at that address.
+    """
+    try:
+        distributed: Any = importlib.import_module("distributed")  # slow to import, and may not be there
+    except ImportError:
+        raise MasSimError('--dask needs Dask, which is not installed: pip install "mas_sim[dask]"') from None
+
+    @contextmanager
+    def connected() -> Iterator[Engine]:
+        _knock(address)
+        with distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False) as client:
+            workers = sum(client.ncores().values())
+            if not workers:
+                raise MasSimError(f"the Dask scheduler at {address} has no workers")
+
+            def engine(work: Iterable[Job]) -> Iterator[Finished]:
+                with parallel_config(backend="dask", client=client):
+                    yield from _parallel(_run, work, workers, {})
+
+            yield engine
+
+    return connected()

@@ -1,0 +1,230 @@
+"""Running a sweep: what is missing is computed, and written down as it finishes."""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mas_sim._engines import Finished, dask_engine, local_engine, threads_of
+from mas_sim._model_version import model_version
+from mas_sim.errors import MasSimError
+from mas_sim.store import Store
+from mas_sim.sweep_file import Sweep, load_sweep
+from mas_sim.sweep_point import Job, Outcome, run_point
+
+GOLDEN = 0.6180339887498949
+"""Steps of this share of a circle spread evenly over it, however many are taken (Weyl 1916)."""
+
+LEAST_TIMED, MOST_TIMED, TIMED_SECONDS = 3, 20, 3.0
+"""An estimate times at least three points, and more until they have taken three seconds."""
+
+SweepProgress = Callable[["SweepState"], None]
+
+
+@dataclass(frozen=True)
+class SweepState:
+    """How far a sweep is.
+
+    Attributes
+    ----------
+    points
+        Of the whole sweep.
+    kept
+        Points that were finished before this run began.
+    finished
+        Points that this run has finished, those that another process finished meanwhile included.
+    failed
+        Of these, how many failed by themselves.
+    elapsed_seconds
+        Since this run began.
+    """
+
+    points: int
+    kept: int
+    finished: int = 0
+    failed: int = 0
+    elapsed_seconds: float = 0.0
+
+    @property
+    def left(self) -> int:
+        """Points that are still to do."""
+        return self.points - self.kept - self.finished
+
+    @property
+    def points_per_second(self) -> float:
+        """Rate of this run so far; 0 before its first point."""
+        return self.finished / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """How long the rest will take at that rate; None before the first point."""
+        return self.left / self.points_per_second if self.points_per_second else None
+
+
+def spread(count: int) -> list[int]:
+    """Return the positions of a sweep in the order in which they are run: spread over it, whatever part is done.
+
+    So the rate of the first points is that of all, and the results of a sweep that was stopped show its whole range.
+    """
+    return sorted(range(count), key=lambda position: (position * GOLDEN % 1.0, position))
+
+
+def run_sweep(
+    sweep: Sweep | str | Path,
+    store: Store | str | Path,
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    retry_failed: bool = False,
+    progress: SweepProgress | None = None,
+) -> SweepState:
+    """Compute the points of a sweep that a store does not hold, and write each as it finishes.
+
+    Stopped by the user, it ends cleanly: all that was finished is in the store, and the exception goes on.
+
+    Parameters
+    ----------
+    sweep
+        A sweep, or a shipped one's name, or a YAML file.
+    store
+        A store that is open, or the folder of one, which is made if there is none.
+    jobs
+        Processes on this machine.
+    dask
+        Address of a Dask scheduler, whose workers are used instead.
+    retry_failed
+        Compute points anew whose row says that they failed by themselves.
+    progress
+        Called with the state when the run begins and after every point.
+
+    Raises
+    ------
+    StoreError
+        If a row cannot be written; all before it are safe.
+    ConfigError
+        If the sweep's file or the store is wrong; nothing is computed, or changed, then.
+    MasSimError
+        If there is no such cluster, or its workers run another model.
+    """
+    if not isinstance(sweep, Sweep):
+        sweep = load_sweep(sweep)
+    if not isinstance(store, Store):
+        with Store.open(store, create_missing=True) as opened:
+            return run_sweep(sweep, opened, jobs=jobs, dask=dask, retry_failed=retry_failed, progress=progress)
+    store.begin(sweep)
+    waiting, began = _waiting(sweep, store.finished(sweep.keys, failed=not retry_failed)), time.perf_counter()
+    points = len(set(sweep.keys))
+    state = SweepState(points, points - len(waiting))
+    if progress is not None:
+        progress(state)
+    if not waiting:
+        return state
+    skipped: list[int] = []
+    with local_engine(jobs) if dask is None else dask_engine(dask) as engine:
+        work = _missing(sweep, store, waiting, threads_of(jobs) if dask is None else 1, retry_failed, skipped)
+        with closing(_written(store, engine(work))) as outcomes:
+            for outcome in outcomes:
+                state = replace(state, finished=state.finished + 1, failed=state.failed + (outcome.status == "failed"))
+                if progress is not None:
+                    progress(_now(state, skipped, began))
+    return _now(state, skipped, began)
+
+
+def _waiting(sweep: Sweep, kept: set[str]) -> list[int]:
+    """Return the positions that are to be computed, in the order in which they are run; of twins only the first."""
+    first = {key: position for position, key in reversed(list(enumerate(sweep.keys)))}
+    return [at for at in spread(len(sweep)) if first[sweep.keys[at]] == at and sweep.keys[at] not in kept]
+
+
+def _written(store: Store, found: Iterator[Finished]) -> Generator[Outcome, None, None]:
+    """Write outcomes as an engine finds them, and pass them on; end the engine when nobody listens any more."""
+    with closing(found) as open_one:  # type: ignore[type-var]
+        for job, outcome in open_one:
+            if outcome.model_version not in ("", model_version()):
+                raise MasSimError(
+                    f"a worker computes with model {outcome.model_version}, not {model_version()} as here: its results "
+                    "would not be comparable. Install the same version everywhere, and do not change it meanwhile"
+                )
+            store.write(job, replace(outcome, model_version=model_version()))
+            yield outcome
+
+
+def _now(state: SweepState, skipped: list[int], began: float) -> SweepState:
+    """Return a state with what others did, and the time."""
+    elapsed = time.perf_counter() - began
+    return replace(state, kept=state.kept + len(skipped), elapsed_seconds=elapsed)
+
+
+def _missing(
+    sweep: Sweep, store: Store, waiting: list[int], threads: int, retry_failed: bool, skipped: list[int]
+) -> Iterator[Job]:
+    """Give the jobs of positions, but for those that another process has finished meanwhile."""
+    for position in waiting:
+        if store.finished([sweep.keys[position]], failed=not retry_failed):
+            skipped.append(position)
+        else:
+            yield sweep.point(position, threads).job
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long the rest of a sweep will take.
+
+    Attributes
+    ----------
+    missing
+        Points that are still to do.
+    seconds_per_point
+        Mean time of a point in one process.
+    timed
+        Points that were timed for it, just now; 0 if their times were known.
+    jobs
+        Processes that will share the work.
+    """
+
+    missing: int
+    seconds_per_point: float
+    timed: int
+
+    jobs: int
+
+    @property
+    def seconds(self) -> float:
+        """The wall time of what is missing."""
+        return self.missing * self.seconds_per_point / self.jobs
+
+
+def estimate(sweep: Sweep, store: Store | None = None, *, jobs: int = 1) -> Estimate:
+    """Estimate how long the points of a sweep take that a store does not hold.
+
+    From the times of those that it holds; if there are none, a few are computed here and now, spread over the sweep.
+    The first is not counted, because it loads what is compiled. Where there is a store they are written to it: nothing
+    is computed in vain.
+    """
+    keys = list(dict.fromkeys(sweep.keys))
+    there: set[str] = set()
+    if store is not None:
+        store.begin(sweep)
+        there = store.finished(keys)
+        known = store.seconds_per_point(sweep.id)
+        if known is not None or len(there) == len(keys):
+            return Estimate(len(keys) - len(there), known or 0.0, 0, jobs)
+    times: list[float] = []
+    for position in spread(len(sweep)):
+        if len(times) > MOST_TIMED or (len(times) > LEAST_TIMED and sum(times[1:]) > TIMED_SECONDS):
+            break
+        job = sweep.point(position, threads_of(jobs)).job
+        if job.key in there:  # a twin
+            continue
+        outcome = run_point(job)
+        there.add(job.key)
+        times.append(outcome.seconds)
+        if store is not None:
+            store.write(job, outcome)
+    counted = times[1:] or times
+    missing = len(keys) - (len(times) if store is not None else 0)
+    return Estimate(missing, sum(counted) / len(counted), len(counted), jobs)
+
+
+__all__ = ["Estimate", "Outcome", "SweepState", "estimate", "run_sweep", "spread"]

@@ -1,0 +1,130 @@
+"""Whether a sweep survives being killed, in any of its processes, at any moment: real processes, real signals."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from killing import PATIENCE_SECONDS, kill_three_times, results_of, rows_in, start, wait_for_rows, wait_until_gone
+from sweep_files import SWEEP, write_sweep
+
+from mas_sim.store import STORE_NAME, Store, load_results
+from mas_sim.sweep import run_sweep
+from mas_sim.sweep_file import Sweep, load_sweep
+
+MANY = SWEEP.replace("[16, 64, 5120]", "{from: 16, to: 400, step: 16}").replace("factor: 2", "factor: 1.7")
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return load_sweep(write_sweep(tmp_path_factory.mktemp("files"), MANY))
+
+
+@pytest.fixture(scope="module")
+def file(sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sweep(tmp_path_factory.mktemp("again"), MANY)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    folder = tmp_path_factory.mktemp("whole")
+    with Store.open(folder, create_missing=True) as store:
+        run_sweep(sweep, store)
+    return results_of(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux shows them")
+def test_is_a_sweep_killed_three_times_the_same_as_one_that_was_not(
+    sweep: Sweep, file: Path, uninterrupted: pd.DataFrame, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    workers = kill_three_times(file, out, len(sweep))
+    wait_until_gone(workers)
+    before = load_results(out)
+    assert start(file, out, "--jobs", "2", "--resume").wait() == 0
+    pd.testing.assert_frame_equal(results_of(out), uninterrupted)
+    after = load_results(out)
+    kept = before["status"] == "done"
+    assert kept.any()
+    assert after.loc[kept, "finished_utc"].equals(before.loc[kept, "finished_utc"])  # not computed anew
+    assert [path.name for path in out.iterdir()] == [STORE_NAME]
+
+
+def test_do_two_sweeps_into_one_store_at_once_share_the_work(
+    sweep: Sweep, file: Path, uninterrupted: pd.DataFrame, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    both = [start(file, out, "--jobs", "1") for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    pd.testing.assert_frame_equal(results_of(out), uninterrupted)
+    assert rows_in(out) == len(sweep)
+
+
+@contextlib.contextmanager
+def dask_cluster(folder: Path, workers: int) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
+    """A scheduler and workers of one thread each, on the loopback interface."""
+
+    def launch(*arguments: str) -> "subprocess.Popen[bytes]":
+        environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", *arguments], stdout=log, stderr=log, env=environment, cwd=folder
+            )
+
+    contact = folder / "scheduler.json"
+    scheduler = launch(
+        "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file",
+        str(contact),
+    )  # fmt: skip
+    started = [scheduler]
+    try:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not contact.exists() or not contact.read_text():
+            assert scheduler.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        address = json.loads(contact.read_text())["address"]
+        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(folder))
+        started += [launch("distributed.cli.dask_worker", address, *options) for _ in range(workers)]
+        yield address, started[1:]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_does_a_dask_cluster_that_loses_a_worker_give_every_point_once(
+    sweep: Sweep, file: Path, uninterrupted: pd.DataFrame, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with dask_cluster(tmp_path, workers=2) as (address, workers):
+        wait_for_workers(address, 2)
+        process = start(file, out, "--dask", address)
+        wait_for_rows(out, len(sweep) // 4, process)
+        workers[0].send_signal(signal.SIGKILL)
+        assert workers[0].wait() == -signal.SIGKILL
+        assert rows_in(out) < len(sweep)
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
+    pd.testing.assert_frame_equal(results_of(out), uninterrupted)
+    assert rows_in(out) == len(sweep)
+
+
+def wait_for_workers(address: str, count: int) -> None:
+    """Wait in a process of its own: a client leaves threads and warnings behind."""
+    code = f"import distributed; distributed.Client({address!r}).wait_for_workers({count}, timeout=60)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
+
+
+def test_is_a_cluster_that_is_not_there_said_so(file: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mas_sim.cli", "sweep", str(file), "--out", str(tmp_path), "--dask", "nowhere:x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no Dask scheduler answers" in done.stderr
+    assert "Traceback" not in done.stderr
