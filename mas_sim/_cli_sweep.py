@@ -139,7 +139,7 @@ def results_command(
 ) -> None:
     """Show the results of a sweep, also while it runs: who wins where; export them; or one point in full."""
     from mas_sim import _sweep_tables as shown  # pandas is slow to import
-    from mas_sim.results_frame import export
+    from mas_sim.results_frame import export, plain_rows
 
     with Store.open(folder, writes=False) as store:
         if key is not None:
@@ -153,8 +153,7 @@ def results_command(
                 raise MasSimError(f"--{suffix[1:]}: the file's name must end in {suffix} (got {path})")
             typer.echo(f"wrote {export(frame, path)}: {len(frame):,} rows", err=True)
     if as_json:
-        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        print_json({**chosen, "results": rows})
+        print_json({**chosen, "results": plain_rows(frame)})
     elif csv is None and parquet is None:
         plain_console().print(shown.results_table(frame, axes))
         typer.echo(f"{chosen['name']}: {len(frame):,} points: {shown.status_words(frame)}")

@@ -39,6 +39,7 @@ from mas_sim._cli_options import (
     workload_of,
 )
 from mas_sim._cli_plot import plot_app
+from mas_sim._cli_reproduce import reproduce_command
 from mas_sim._cli_rerun import exit_unless_reproduced
 from mas_sim._cli_run import asks_what_to_run, report_of
 from mas_sim._cli_search import search_command
@@ -235,6 +236,7 @@ app.command("trace")(trace_command)
 app.command("search")(search_command)
 app.add_typer(plot_app, name="plot")
 app.command("sweep")(sweep_command)
+app.command("reproduce")(reproduce_command)
 app.command("results")(results_command)
 app.command("workload")(workload_command)
 

@@ -23,6 +23,9 @@ from mas_sim.workload import Workload
 OVERWRITING = "mas_overwrite"
 """The series of `mas` with proactive overwrite of V or K, whichever is better; `mas` is then without."""
 
+OVERWRITES = {OVERWRITING: ("v", "k"), f"{OVERWRITING}_v": ("v",), f"{OVERWRITING}_k": ("k",)}
+"""What `mas` must write P over, by the name of the series that is held to it."""
+
 SERIES = ("layer_wise", "flat", "mas", OVERWRITING)
 
 MAX_LENGTHS = 1000
@@ -153,15 +156,17 @@ def parse_lengths(text: str) -> list[int]:
     return lengths
 
 
-def overwriting_space(arch: Arch, workload: Workload, *, limit: int = MAX_CANDIDATES) -> SearchSpace:
-    """Return the tilings of `mas` that overwrite V or K."""
-    return SearchSpace("mas", arch, workload, limit=limit, in_place=(False,), overwrites=("v", "k"))
+def swept_space(name: str, arch: Arch, workload: Workload, *, limit: int = MAX_CANDIDATES) -> SearchSpace:
+    """Return the whole space of a dataflow; of a name in `OVERWRITES` the tilings of `mas` that overwrite those."""
+    if name in OVERWRITES:
+        return SearchSpace("mas", arch, workload, limit=limit, in_place=(False,), overwrites=OVERWRITES[name])
+    return SearchSpace(name, arch, workload, limit=limit)
 
 
 def series_space(series: str, arch: Arch, workload: Workload) -> SearchSpace:
     """Return the space that a series is searched over."""
     if series == OVERWRITING:
-        return overwriting_space(arch, workload)
+        return swept_space(series, arch, workload)
     return SearchSpace(series, arch, workload, overwrites=("none",))
 
 

@@ -52,6 +52,12 @@ def results_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return frame
 
 
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as plain data; what is missing is None."""
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return one row of the table."""
     result = row["result"]

@@ -4,7 +4,7 @@
 workload of it has been made once, so nothing can turn out to be misspelt after a night of computing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from mas_sim._sweep_axes import AxisError, Values, axis_values, crossed
 from mas_sim._sweep_fields import Bases, without_seq
 from mas_sim.arch import Arch, load_arch
 from mas_sim.config import FrozenModel, NameText, ProseText, find_preset, validate
-from mas_sim.crossover import OVERWRITING
+from mas_sim.crossover import OVERWRITES
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError, Fault, nearest
 from mas_sim.sweep_point import Job, SearchSettings, arch_data, digest_of, key_of
@@ -27,8 +27,8 @@ from mas_sim.yaml_source import Document, FieldPath, cap_faults, read_document, 
 
 MAX_POINTS = 100_000
 ALL = "all"
-SWEPT_DATAFLOWS = (*DATAFLOWS, OVERWRITING)
-"""What a sweep can compare: the dataflows, and `mas` held to proactive overwrite."""
+SWEPT_DATAFLOWS = (*DATAFLOWS, *OVERWRITES)
+"""What a sweep can compare: the dataflows, and `mas` held to proactive overwrite, of V, of K or of either."""
 
 
 class SweepFile(FrozenModel):
@@ -110,6 +110,13 @@ class Sweep:
     def values(self, position: int) -> Values:
         """Return the values of the axes at a point."""
         return self.places[position // len(self.dataflows)][0]
+
+    def only(self, keep: Callable[[Values, str], bool]) -> "Sweep":
+        """Return the part of the sweep whose values of the axes, and name of the workload, are kept."""
+        flows = len(self.dataflows)
+        kept = [at for at, (values, number) in enumerate(self.places) if keep(values, self.workloads[number].name)]
+        keys = tuple(key for at in kept for key in self.keys[at * flows : (at + 1) * flows])
+        return replace(self, places=tuple(self.places[at] for at in kept), keys=keys)
 
     def point(self, position: int, threads: int = 1) -> Point:
         """Return a point."""

@@ -16,7 +16,7 @@ from mas_sim._model_version import model_version
 from mas_sim.arch import Arch
 from mas_sim.comparison import search_facts
 from mas_sim.config import FrozenModel, broken_rule
-from mas_sim.crossover import OVERWRITING, overwriting_space
+from mas_sim.crossover import swept_space
 from mas_sim.energy_table import Level
 from mas_sim.errors import MasSimError, nearest
 from mas_sim.report import make_report
@@ -24,7 +24,6 @@ from mas_sim.search import OBJECTIVES, SEARCHERS
 from mas_sim.search.base import Budget, NothingFitsError, SearchResult
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.objective import Objective
-from mas_sim.search.space import SearchSpace
 from mas_sim.workload import Workload
 
 Status = Literal["done", "does_not_fit", "too_long", "failed"]
@@ -193,10 +192,7 @@ def run_point(job: Job) -> Outcome:
 
 def _report(job: Job) -> dict[str, Any]:
     """Return the report of the best tiling of a point, without its inputs."""
-    if job.dataflow == OVERWRITING:
-        space = overwriting_space(job.arch, job.workload, limit=job.search.limit)
-    else:
-        space = SearchSpace(job.dataflow, job.arch, job.workload, limit=job.search.limit)
+    space = swept_space(job.dataflow, job.arch, job.workload, limit=job.search.limit)
     level = job.search.energy_level
     found: SearchResult
     if job.search.method == "exhaustive":

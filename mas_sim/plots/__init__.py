@@ -22,6 +22,9 @@ from mas_sim.plots.search import convergence_figure as convergence_figure
 from mas_sim.plots.search import pareto_figure as pareto_figure
 from mas_sim.plots.search import plot_convergence as plot_convergence
 from mas_sim.plots.search import plot_pareto as plot_pareto
+from mas_sim.plots.spread import TornadoBar as TornadoBar
+from mas_sim.plots.spread import distribution_figure as distribution_figure
+from mas_sim.plots.spread import tornado_figure as tornado_figure
 from mas_sim.plots.sweep import sweep_figure as sweep_figure
 from mas_sim.plots.timeline import plot_timeline as plot_timeline
 from mas_sim.plots.timeline import timeline_figure as timeline_figure

@@ -61,13 +61,18 @@ _engines
 sweep
 _table_parts _search_outcome _plot_files
 tables _compare_tables plots._style
-plots._frames
-plots.bars plots.crossover plots.heatmap plots.roofline plots.search plots.sweep plots.timeline
+plots._frames plots._lanes
+plots.bars plots.crossover plots.heatmap plots.roofline plots.search plots.spread plots.sweep plots.timeline
 plots
+reproduce.claims
+reproduce.book reproduce.data
+reproduce.networks
+reproduce.memory reproduce.sensitivity reproduce.questions reproduce.summary
+reproduce
 _search_tables
 _sweep_tables
 _cli_options
-_cli_workload _cli_search _cli_rerun _cli_plot_parts _cli_sweep
+_cli_workload _cli_search _cli_rerun _cli_plot_parts _cli_sweep _cli_reproduce
 _cli_run _cli_plot_sweeps
 _cli_trace _cli_plot
 cli
