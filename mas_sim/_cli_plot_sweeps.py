@@ -241,7 +241,7 @@ def _varying(frame: "pd.DataFrame") -> list[str]:
     """Return the fields on the axes of a sweep that have several values: the columns before `workload`."""
     names = list(frame.columns)
     axes = names[: names.index("workload")] if "workload" in names else []
-    return [name for name in axes if name != "position" and frame[name].nunique() > 1]
+    return [name for name in axes if name != "position" and frame[name].nunique() + frame[name].isna().any() > 1]
 
 
 def _pair(ratio: str | None) -> tuple[str, str] | None:
@@ -275,9 +275,10 @@ def _chosen(frame: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame
         if column not in frame.columns:
             rule = "must name a column of the results"
             raise ConfigError([Fault.of("--where", None, "", rule, column, nearest(column, map(str, frame.columns)))])
-        kept = frame[[_says(cell, value) for cell in frame[column]]]
+        cells = ["none" if hole else cell for cell, hole in zip(frame[column], frame[column].isna(), strict=True)]
+        kept = frame[[_says(cell, value) for cell in cells]]
         if not len(kept):
-            there = [str(cell) for cell in dict.fromkeys(frame[column])]
+            there = [str(cell) for cell in dict.fromkeys(cells)]
             rule = f"must be a value of {column}: {', '.join(there[:20])}"
             raise ConfigError([Fault.of("--where", None, "", rule, value, nearest(value, there))])
         frame = kept

@@ -1,6 +1,5 @@
 """The command `mas-sim reproduce`: the report of published figures beside ours."""
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mas_sim._cli_options import INTERRUPTED, names_of, plain_console
+from mas_sim._cli_options import INTERRUPTED, names_of, plain_console, processors
 from mas_sim.sweep import SweepState
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def reproduce_command(
 
         try:
             book = reproduce(
-                out, quick=quick, jobs=jobs or os.cpu_count() or 1, only=names_of("--page", page, ()), progress=step
+                out, quick=quick, jobs=jobs or processors(), only=names_of("--page", page, ()), progress=step
             )
         except KeyboardInterrupt:
             typer.echo(f"interrupted: what is finished is kept in {out}; the same command goes on", err=True)

@@ -1,6 +1,5 @@
 """The commands `mas-sim sweep` and `mas-sim results`: many points from one file, and what came out of them."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from mas_sim._cli_options import INTERRUPTED, JsonOption, plain_console, print_json
+from mas_sim._cli_options import INTERRUPTED, JsonOption, plain_console, print_json, processors
 from mas_sim.errors import MasSimError
 from mas_sim.store import Store, chosen_sweep, store_path
 from mas_sim.sweep import SweepProgress, SweepState, estimate, run_sweep
@@ -43,7 +42,7 @@ def sweep_command(
         raise MasSimError("--jobs is for processes on this machine; with --dask the cluster's workers are used")
     if out is None and not dry_run:
         raise MasSimError("--out is required: the folder of the results (or --dry-run)")
-    sweep, workers = load_sweep(file), jobs or os.cpu_count() or 1
+    sweep, workers = load_sweep(file), jobs or processors()
     for line in shown.plan_lines(sweep):
         typer.echo(line, err=True)
     if out is None or dry_run:
@@ -54,7 +53,7 @@ def sweep_command(
     with Store.open(out, create_missing=True) as store:
         try:
             if dask is None:
-                typer.echo(shown.estimate_words(estimate(sweep, store, jobs=workers)), err=True)
+                typer.echo(shown.estimate_words(estimate(sweep, store, jobs=workers, retry_failed=resume)), err=True)
             with sweep_progress(sweep.name) as progress:
                 run_sweep(sweep, store, jobs=workers, dask=dask, retry_failed=resume, progress=progress)
         except KeyboardInterrupt:
@@ -147,11 +146,12 @@ def results_command(
             return
         chosen = chosen_sweep(store, sweep)
         frame, axes = _frame(store, chosen["id"]), chosen["axes"]
-    for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
-        if path is not None:
-            if not path.endswith(suffix):
-                raise MasSimError(f"--{suffix[1:]}: the file's name must end in {suffix} (got {path})")
-            typer.echo(f"wrote {export(frame, path)}: {len(frame):,} rows", err=True)
+    wanted = [(path, suffix) for path, suffix in ((csv, ".csv"), (parquet, ".parquet")) if path is not None]
+    for path, suffix in wanted:
+        if not path.endswith(suffix):
+            raise MasSimError(f"--{suffix[1:]}: the file's name must end in {suffix} (got {path})")
+    for path, _ in wanted:
+        typer.echo(f"wrote {export(frame, path)}: {len(frame):,} rows", err=True)
     if as_json:
         print_json({**chosen, "results": plain_rows(frame)})
     elif csv is None and parquet is None:

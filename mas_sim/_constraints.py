@@ -85,7 +85,10 @@ def _product(term: Sequence[tuple[str, _Factor]], lookup: Lookup) -> Any:
             raise ConstraintError(f"multiplies {value!r}, which is no number")
         if sign == "/" and value == 0:
             raise ConstraintError("divides by zero")
-        total = total / value if sign == "/" else total * value
+        try:
+            total = total / value if sign == "/" else total * value
+        except OverflowError:
+            raise ConstraintError("comes to a number beyond all bounds") from None
     return total
 
 

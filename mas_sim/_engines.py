@@ -1,4 +1,4 @@
-"""Where the points of a sweep are computed: in this process, in local ones, or on a Dask cluster; through joblib.
+"""Where the points of a sweep are computed: in this process, in local ones (joblib), or on a Dask cluster.
 
 Each engine takes jobs as they come and gives outcomes as they finish, with never more jobs out than keep the workers
 busy, so that memory does not grow with the sweep.
@@ -6,17 +6,19 @@ busy, so that memory does not grow with the sweep.
 
 import asyncio
 import importlib
+import itertools
 import os
 import signal
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import Any
 
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, delayed
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from mas_sim.errors import MasSimError
@@ -24,6 +26,8 @@ from mas_sim.sweep_point import Job, Outcome, run_point
 
 CONNECT_SECONDS = 10
 WATCH_SECONDS = 1.0
+POLL_SECONDS, ALONE_SECONDS = 5.0, 60.0
+"""How often a cluster is asked whether it has workers, and how long it may have none."""
 
 Finished = tuple[Job, Outcome]
 Engine = Callable[[Iterable[Job]], Iterator[Finished]]
@@ -48,13 +52,9 @@ def _here(work: Iterable[Job]) -> Iterator[Finished]:
         yield job, run_point(job)
 
 
-def _run(job: Job) -> Finished:
-    return job, run_point(job)
-
-
 def _run_in_child(job: Job) -> Finished:
     _be_a_child()
-    return _run(job)
+    return job, run_point(job)
 
 
 @cache
@@ -86,13 +86,13 @@ def _in_processes(work: Iterable[Job], jobs: int) -> Iterator[Finished]:
     while True:
         out: dict[str, Job] = {}
         try:
-            yield from _parallel(_run_in_child, _noting(queue, out), jobs, out)
+            yield from _parallel(_noting(queue, out), jobs, out)
             return
         except BrokenProcessPool:
             suspects = list(out.values())
         for job in suspects:
             try:
-                yield from _parallel(_run_in_child, [job], 1, {})
+                yield from _parallel([job], 1, {})
             except BrokenProcessPool:
                 yield job, Outcome(job.key, "failed", KILLED)
 
@@ -104,13 +104,11 @@ def _noting(queue: Iterator[Job], out: dict[str, Job]) -> Iterator[Job]:
         yield job
 
 
-def _parallel(
-    run: Callable[[Job], Finished], work: Iterable[Job], jobs: int, out: dict[str, Job]
-) -> Iterator[Finished]:
+def _parallel(work: Iterable[Job], jobs: int, out: dict[str, Job]) -> Iterator[Finished]:
     """Give outcomes as joblib's workers finish them; what is finished is no longer out."""
     # One process for one job is still a process of its own: n_jobs=1 would run it here.
     parallel = Parallel(n_jobs=max(2, jobs), return_as="generator_unordered", batch_size=1, pre_dispatch=2 * jobs)
-    found = parallel(delayed(run)(job) for job in work)
+    found = parallel(delayed(_run_in_child)(job) for job in work)
     try:
         for job, outcome in found:
             out.pop(job.key, None)
@@ -152,15 +150,68 @@ def dask_engine(address: str) -> AbstractContextManager[Engine]:
     @contextmanager
     def connected() -> Iterator[Engine]:
         _knock(address)
-        with distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False) as client:
-            workers = sum(client.ncores().values())
-            if not workers:
+        with distributed.Client(address, timeout=CONNECT_SECONDS) as client:
+            if not client.ncores():
                 raise MasSimError(f"the Dask scheduler at {address} has no workers")
-
-            def engine(work: Iterable[Job]) -> Iterator[Finished]:
-                with parallel_config(backend="dask", client=client):
-                    yield from _parallel(_run, work, workers, {})
-
-            yield engine
+            yield lambda work: _on_cluster(distributed, client, work)
 
     return connected()
+
+
+def _on_cluster(distributed: Any, client: Any, work: Iterable[Job]) -> Iterator[Finished]:
+    """Give outcomes as the cluster's workers finish them.
+
+    Through Dask's own client: joblib's backend for it waits for ever where a worker cannot run a job, or dies of it.
+    """
+    queue = iter(work)
+    out: dict[Any, Job] = {}
+    try:
+        while True:
+            room = 2 * sum(client.ncores().values()) - len(out)
+            for job in itertools.islice(queue, max(room, not out)):
+                out[client.submit(run_point, job, key=f"mas_sim-{job.key}-{uuid.uuid4().hex}", pure=False)] = job
+            if not out:
+                return
+            for future in _finished(distributed, client, list(out)):
+                try:
+                    finished = _outcome(distributed, future, out[future])
+                except TimeoutError:  # its worker died before the result was fetched: Dask computes it again
+                    continue
+                del out[future]
+                yield finished
+    except (OSError, distributed.client.FutureCancelledError, distributed.CancelledError) as error:
+        raise MasSimError(f"the Dask scheduler is gone: {error}; what was finished is kept") from None
+    finally:
+        with suppress(Exception):  # they may be gone with the cluster
+            client.cancel(list(out))
+
+
+def _finished(distributed: Any, client: Any, futures: list[Any]) -> list[Any]:
+    """Wait until at least one is done, or the cluster has had no worker for too long."""
+    alone_since: float | None = None
+    while True:
+        try:
+            return list(distributed.wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").done)
+        except TimeoutError:
+            now = time.monotonic()
+            if client.ncores():
+                alone_since = None
+            elif alone_since is None:
+                alone_since = now
+            elif now - alone_since > ALONE_SECONDS:
+                raise MasSimError(
+                    f"the Dask cluster has had no worker for {ALONE_SECONDS:.0f} seconds; what was finished is kept"
+                ) from None
+
+
+def _outcome(distributed: Any, future: Any, job: Job) -> Finished:
+    """Return what a worker made of a job; that of one whose workers died of it has failed."""
+    if future.status == "finished":
+        return job, future.result(timeout=POLL_SECONDS)
+    error = future.exception(timeout=POLL_SECONDS)
+    if isinstance(error, distributed.KilledWorker):
+        return job, Outcome(
+            job.key, "failed", f"{error.allowed_failures + 1} workers died computing it (out of memory?)"
+        )
+    # `run_point` raises nothing, so it could not even be called.
+    raise MasSimError(f"a Dask worker cannot compute points: {type(error).__name__}: {error}") from None

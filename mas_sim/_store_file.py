@@ -39,6 +39,7 @@ CREATE TABLE points (
     workload_digest TEXT NOT NULL,
     search TEXT NOT NULL,
     result TEXT,
+    result_digest TEXT NOT NULL,
     seconds REAL NOT NULL,
     finished_utc TEXT NOT NULL,
     model_version TEXT NOT NULL
@@ -66,12 +67,15 @@ CREATE TABLE plan (
 """
 
 
+KEPT = "; what was finished before is kept"
+
+
 class StoreError(MasSimError):
     """A results store cannot be read or written; says what is safe, and what to do."""
 
 
 @contextmanager
-def store_errors(path: Path, what: str) -> Iterator[None]:
+def store_errors(path: Path, what: str, kept: str = KEPT) -> Iterator[None]:
     """Turn SQLite's errors into a `StoreError` that says what could not be done, why, and what is safe."""
     try:
         yield
@@ -86,7 +90,7 @@ def store_errors(path: Path, what: str) -> Iterator[None]:
             sqlite3.SQLITE_CORRUPT: "the file is corrupt",
             sqlite3.SQLITE_NOTADB: "the file is corrupt",
         }.get(code, str(error))
-        raise StoreError(f"{path}: {what}: {why}; what was finished before is kept") from error
+        raise StoreError(f"{path}: {what}: {why}{kept}") from error
 
 
 def refuse(path: Path, rule: str) -> ConfigError:
@@ -130,16 +134,16 @@ def check_store(path: Path) -> None:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """Connect to read, and leave no trace.
+    """Connect to read, and leave no file behind.
 
     A connection that may write clears its side files away when it closes, so such a one is used, and told never to
     write. Not where rows wait in a log (a writer was killed, or is at work): closing would copy them into the file.
-    In a folder that cannot be written, where nobody else writes either, no side files are needed.
+    Without a log, and in a folder that cannot be written, the file is read alone: side files could not be made.
     """
-    if not os.access(path.parent, os.W_OK):
-        mode = "immutable=1"
+    if path.with_name(f"{path.name}-wal").exists():
+        mode = "mode=ro"
     else:
-        mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=rw"
+        mode = "mode=rw" if os.access(path.parent, os.W_OK) else "immutable=1"
     name = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA query_only = ON")

@@ -53,15 +53,13 @@ def axis_values(axis: object) -> tuple[Any, ...]:
         raise AxisError("must have at least one value")
     if len(values) > MAX_AXIS_VALUES:
         raise AxisError(f"has {len(values):,} values, more than {MAX_AXIS_VALUES:,}")
-    twice = [value for place, value in enumerate(values) if any(_same(value, other) for other in values[:place])]
-    if twice:
-        raise AxisError(f"has {twice[0]!r} more than once")
+    seen: set[str] = set()
+    for value in values:
+        known = repr(value if isinstance(value, bool) or not isinstance(value, int) else float(value))  # 1 is 1.0
+        if known in seen:
+            raise AxisError(f"has {value!r} more than once")
+        seen.add(known)
     return values
-
-
-def _same(one: object, other: object) -> bool:
-    """Whether two values are the same; true is not 1."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _range(axis: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -93,7 +91,10 @@ def _written_out(first: float, last: float, by: float, multiplies: bool) -> Iter
     """Go from the first to the last; whole numbers stay whole, others do not drift."""
     edge = last + 1e-9 * abs(last)
     for count in range(MAX_AXIS_VALUES + 1):
-        value = first * by**count if multiplies else first + by * count
+        try:
+            value = first * by**count if multiplies else first + by * count
+        except OverflowError:  # of a float: it is beyond `to` in any case
+            return
         if value > edge:
             return
         # 0.1 * 3 is 0.30000000000000004: what a person would have written is meant.

@@ -7,12 +7,13 @@ others. ``workload.seq`` stands for both sequence lengths. `Bases.variant` makes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from mas_sim._sweep_axes import Values
 from mas_sim.arch import Arch
 from mas_sim.config import FrozenModel, validate
-from mas_sim.energy_table import EnergyTable
+from mas_sim.energy_table import EnergyTable, load_energy_table
 from mas_sim.errors import ConfigError, Fault, nearest
 from mas_sim.sweep_point import SearchSettings
 from mas_sim.workload import Workload
@@ -43,11 +44,18 @@ def _paths(data: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Bases:
-    """What a sweep varies: a machine, one of its workloads, and the settings of the search."""
+    """What a sweep varies: a machine, one of its workloads, and the settings of the search.
+
+    Attributes
+    ----------
+    folder
+        Where the file of an energy table that `energy` names is looked for.
+    """
 
     arch: Arch
     workload: Workload
     search: SearchSettings
+    folder: Path = Path()
 
     @cached_property
     def _data(self) -> dict[str, Any]:
@@ -76,6 +84,16 @@ class Bases:
                 return found
         raise AssertionError("unreachable: the empty path is always there")
 
+    def _table(self, arch: Arch, faults: list[Fault]) -> EnergyTable | None:
+        """Return the table that a variant of the machine names; None, with the faults noted, if there is none."""
+        if arch.energy == self.arch.energy:
+            return self.arch.energy_table
+        try:
+            return load_energy_table(arch.energy, self.folder)
+        except ConfigError as error:
+            faults += [Fault(f.file, f.line, "energy", f.rule, f.value, f.suggestion) for f in error.faults]
+            return None
+
     def variant(self, values: Mapping[str, Any]) -> tuple[Arch, Workload, SearchSettings]:
         """Return the inputs of a point, validated.
 
@@ -98,7 +116,7 @@ class Bases:
                 parts[""][path] = value
         faults: list[Fault] = []
         arch = _attempt(self.arch, parts[""], "", faults)
-        table = _attempt_table(arch, parts["energy_table"], faults)
+        table = _attempt_table(self._table(arch, faults), parts["energy_table"], faults)
         workload = _attempt(self.workload, parts["workload"], "workload.", faults)
         search = _attempt(self.search, parts["search"], "search.", faults)
         if table is not None and arch.dram.kind not in table.dram:
@@ -122,15 +140,11 @@ def _attempt(base: ModelT, changes: Values, root: str, faults: list[Fault]) -> M
         return base
 
 
-def _attempt_table(arch: Arch, changes: Values, faults: list[Fault]) -> EnergyTable | None:
-    """Vary a machine's energy table, whose rows are keys of mappings; None if that is not legal."""
-    try:
-        data = arch.energy_table.model_dump()
-    except ConfigError as error:  # a table that `energy` names, and that is not there
-        faults += [Fault(f.file, f.line, "energy", f.rule, f.value, f.suggestion) for f in error.faults]
-        return None
-    if not changes:
-        return arch.energy_table
+def _attempt_table(table: EnergyTable | None, changes: Values, faults: list[Fault]) -> EnergyTable | None:
+    """Vary an energy table, whose rows are keys of mappings; None if that is not legal, or there is none."""
+    if table is None or not changes:
+        return table
+    data = table.model_dump()
     for path, value in changes.items():
         *parents, key = path.split(".")
         target = data

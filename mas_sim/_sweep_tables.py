@@ -17,6 +17,7 @@ STATUS_WORDS = {
     "done": "done",
     "does_not_fit": "nothing fits L1",
     "too_long": "too long to simulate",
+    "over_limits": "without a tiling that keeps to the limits",
     "failed": "failed",
     "missing": "not yet computed",
 }
@@ -79,9 +80,8 @@ def results_table(frame: pd.DataFrame, axes: Sequence[str]) -> Group:
     objectives = (
         [one for one in dict.fromkeys(frame["objective"]) if isinstance(one, str)] if "objective" in frame else []
     )
-    what = (
-        {"latency": "cycles", "energy": "energy"}.get(objectives[0], objectives[0]) if len(objectives) == 1 else "cost"
-    )
+    kinds = list({one.partition(",")[0].partition(":")[0] for one in objectives})
+    what = {"energy": "energy", "edp": "EDP"}.get(kinds[0], "cycles") if len(kinds) == 1 else "cost"
     over = frame["workload"].nunique()
     title = f"{what} as a multiple of {subject}'s" + (f", geometric mean of {over} workloads" if over > 1 else "")
     table = Table()

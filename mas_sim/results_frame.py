@@ -39,8 +39,8 @@ def results_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row a point: `position`, the fields on the axes by path, `workload`, `dataflow`, `status` (`done`,
-        `does_not_fit`, `too_long`, `failed`, `missing`), `reason`, `over_bytes`; what a result says, `RESULT_COLUMNS`;
-        last the key, and when and by which model it was made.
+        `does_not_fit`, `too_long`, `over_limits`, `failed`, `missing`), `reason`, `over_bytes`; what a result says,
+        `RESULT_COLUMNS`; last the key, and when and by which model it was made.
     """
     flat = [_flat(row) for row in rows]
     axes = dict.fromkeys(name for row in flat for name in row if name not in {*_BEFORE, *RESULT_COLUMNS, *_AFTER})

@@ -5,6 +5,7 @@ model that computed it. So re-running does only what is missing; a kill at any m
 one store at once lose and double nothing; and others may read it while it is written (WAL).
 """
 
+import hashlib
 import json
 import threading
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from mas_sim._store_file import check_store, connect, create, refuse, store_errors
+from mas_sim._store_file import KEPT, check_store, connect, create, refuse, store_errors
 from mas_sim.results import inputs_of
 from mas_sim.sweep_file import Sweep
 from mas_sim.sweep_point import Job, Outcome, digest_of
@@ -24,20 +25,30 @@ if TYPE_CHECKING:
 
 STORE_NAME = "results.sqlite"
 """Name of the store in the folder of a sweep."""
+SUFFIXES = (".sqlite", ".sqlite3", ".db")
+"""What the name of a store may end in, where a file is meant rather than its folder."""
 
 CHUNK = 500
+_READING = "the results store cannot be read"
 
 _INPUTS = ("arch", "energy_table", "workload")
 _POINT_COLUMNS = (
     "key", "status", "reason", "over_bytes", "dataflow", "arch_digest", "energy_table_digest", "workload_digest",
-    "search", "result", "seconds", "finished_utc", "model_version",
+    "search", "result", "result_digest", "seconds", "finished_utc", "model_version",
 )  # fmt: skip
 
 
 def store_path(path: str | Path) -> Path:
     """Return the file of a store: of a folder, the one in it."""
+    if not str(path):
+        raise refuse(Path(STORE_NAME), "the name of its folder is empty")
     path = Path(path)
-    return path / STORE_NAME if path.is_dir() or not path.suffix else path
+    return path if path.is_file() or path.suffix in SUFFIXES else path / STORE_NAME
+
+
+def _digest(text: str | None) -> str:
+    """Return what tells a stored result from a damaged one: the SHA-256 of its text, in hexadecimal digits."""
+    return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _now() -> str:
@@ -92,7 +103,7 @@ class Store:
     @contextmanager
     def _use(self, what: str) -> Iterator[None]:
         """Let one thread at a time use the connection, and say of its errors what could not be done."""
-        with self._lock, store_errors(self.path, what):
+        with self._lock, store_errors(self.path, what, "" if what == _READING else KEPT):
             yield
 
     def begin(self, sweep: Sweep) -> None:
@@ -114,7 +125,7 @@ class Store:
         found: set[str] = set()
         asked = list(keys)
         rule = "" if failed else " AND status != 'failed'"
-        with self._use("the results store cannot be read"):
+        with self._use(_READING):
             for start in range(0, len(asked), CHUNK):
                 some = asked[start : start + CHUNK]
                 marks = ", ".join("?" * len(some))
@@ -138,7 +149,7 @@ class Store:
         row = (
             job.key, outcome.status, outcome.reason, outcome.over_bytes, job.dataflow,
             *(digest for digest, _ in inputs), json.dumps(job.search.model_dump(mode="json")), result,
-            outcome.seconds, _now(), outcome.model_version,
+            _digest(result), outcome.seconds, _now(), outcome.model_version,
         )  # fmt: skip
         marks = ", ".join("?" * len(_POINT_COLUMNS))
         changes = ", ".join(f"{name} = excluded.{name}" for name in _POINT_COLUMNS[1:])
@@ -146,8 +157,8 @@ class Store:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT OR IGNORE INTO inputs VALUES (?, ?)", inputs)
             done = connection.execute(
-                f"INSERT INTO points VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET {changes} "
-                "WHERE points.status = 'failed' AND excluded.status != 'failed'",
+                f"INSERT INTO points VALUES ({marks}) ON CONFLICT (key) "
+                f"DO UPDATE SET {changes} WHERE points.status = 'failed'",
                 row,
             )
             return done.rowcount > 0
@@ -160,7 +171,7 @@ class Store:
             "FROM sweeps ORDER BY number"
         )
         names = ("id", "name", "question", "points", "model_version", "started_utc", "axes", "finished")
-        with self._use("the results store cannot be read"):
+        with self._use(_READING):
             rows = [dict(zip(names, row, strict=True)) for row in self._connection.execute(query)]
         return [row | {"axes": json.loads(row["axes"])} for row in rows]
 
@@ -174,17 +185,26 @@ class Store:
             f"SELECT position, plan.key, plan.workload, plan.dataflow, plan.axes, {', '.join(_ROW)} FROM plan"
             " LEFT JOIN points USING (key) WHERE plan.sweep = ? ORDER BY position"
         )
-        with self._use("the results store cannot be read"):
+        with self._use(_READING):
             for row in self._connection.execute(query, (sweep_id,)):
                 found = dict(zip(names, row, strict=True))
                 found["axes"] = json.loads(found["axes"])
-                found["result"] = None if found["result"] is None else json.loads(found["result"])
+                found["result"] = self._sound(found["key"], found["result"], found.pop("result_digest"))
                 yield found | ({"status": "missing", "reason": ""} if found["status"] is None else {})
+
+    def _sound(self, key: str, text: str | None, digest: str | None) -> dict[str, Any] | None:
+        """Return a stored result, if there is one, and if it is what was written."""
+        if text is None:
+            return None
+        if _digest(text) != digest:
+            raise refuse(self.path, f"is corrupt: the result of point {key} is not what was written")
+        result: dict[str, Any] = json.loads(text)
+        return result
 
     def seconds_per_point(self, sweep_id: str) -> float | None:
         """Return how long the finished points of a sweep took on average; None if there are none."""
         query = "SELECT avg(seconds) FROM plan JOIN points USING (key) WHERE plan.sweep = ?"
-        with self._use("the results store cannot be read"):
+        with self._use(_READING):
             found: float | None = self._connection.execute(query, (sweep_id,)).fetchone()[0]
         return found
 
@@ -197,21 +217,22 @@ class Store:
             If no point begins with that key, several do, or it has no result; says why.
         """
         digests = ", ".join(f"{name}_digest" for name in _INPUTS)
-        query = f"SELECT key, status, reason, result, {digests} FROM points WHERE key >= ? AND key < ?"
-        with self._use("the results store cannot be read"):
+        query = f"SELECT key, status, reason, result, result_digest, {digests} FROM points WHERE key >= ? AND key < ?"
+        with self._use(_READING):
             found = self._connection.execute(query, (key, key + "g")).fetchmany(2) if key else []
             if len(found) != 1:
                 many = "several points whose keys begin" if found else "no finished point whose key begins"
                 raise refuse(self.path, f"holds {many} with {key!r}")
-            full, status, reason, result, *places = found[0]
+            full, status, reason, text, digest, *places = found[0]
+            result = self._sound(full, text, digest)
             if result is None:
                 raise refuse(self.path, f"point {full} has no result: {status.replace('_', ' ')}: {reason}")
             query = "SELECT data FROM inputs WHERE digest = ?"
             data = [json.loads(self._connection.execute(query, (place,)).fetchone()[0]) for place in places]
-        return {**json.loads(result), "inputs": dict(zip(_INPUTS, data, strict=True))}
+        return {**result, "inputs": dict(zip(_INPUTS, data, strict=True))}
 
 
-_ROW = ("status", "reason", "over_bytes", "result", "seconds", "finished_utc", "model_version")
+_ROW = ("status", "reason", "over_bytes", "result", "result_digest", "seconds", "finished_utc", "model_version")
 
 
 def _plan(sweep: Sweep) -> Iterator[tuple[str, int, str, str, str, str]]:

@@ -1,5 +1,6 @@
 """Running a sweep: what is missing is computed, and written down as it finishes."""
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -31,9 +32,9 @@ class SweepState:
     points
         Of the whole sweep.
     kept
-        Points that were finished before this run began.
+        Points that this run need not compute: finished before it began, or by another process meanwhile.
     finished
-        Points that this run has finished, those that another process finished meanwhile included.
+        Points that this run has finished.
     failed
         Of these, how many failed by themselves.
     elapsed_seconds
@@ -132,9 +133,14 @@ def run_sweep(
 
 
 def _waiting(sweep: Sweep, kept: set[str]) -> list[int]:
-    """Return the positions that are to be computed, in the order in which they are run; of twins only the first."""
+    """Return the positions that are to be computed, in the order in which they are run; of twins only the first.
+
+    Every process begins somewhere else, so that two which run the same sweep into one store share the work.
+    """
     first = {key: position for position, key in reversed(list(enumerate(sweep.keys)))}
-    return [at for at in spread(len(sweep)) if first[sweep.keys[at]] == at and sweep.keys[at] not in kept]
+    found = [at for at in spread(len(sweep)) if first[sweep.keys[at]] == at and sweep.keys[at] not in kept]
+    start = int(os.getpid() * GOLDEN % 1.0 * len(found))
+    return found[start:] + found[:start]
 
 
 def _written(store: Store, found: Iterator[Finished]) -> Generator[Outcome, None, None]:
@@ -195,7 +201,7 @@ class Estimate:
         return self.missing * self.seconds_per_point / self.jobs
 
 
-def estimate(sweep: Sweep, store: Store | None = None, *, jobs: int = 1) -> Estimate:
+def estimate(sweep: Sweep, store: Store | None = None, *, jobs: int = 1, retry_failed: bool = False) -> Estimate:
     """Estimate how long the points of a sweep take that a store does not hold.
 
     From the times of those that it holds; if there are none, a few are computed here and now, spread over the sweep.
@@ -206,7 +212,7 @@ def estimate(sweep: Sweep, store: Store | None = None, *, jobs: int = 1) -> Esti
     there: set[str] = set()
     if store is not None:
         store.begin(sweep)
-        there = store.finished(keys)
+        there = store.finished(keys, failed=not retry_failed)
         known = store.seconds_per_point(sweep.id)
         if known is not None or len(there) == len(keys):
             return Estimate(len(keys) - len(there), known or 0.0, 0, jobs)

@@ -92,6 +92,7 @@ class Sweep:
     axes: tuple[str, ...]
     places: tuple[tuple[Values, int], ...] = field(repr=False)
     keys: tuple[str, ...] = field(repr=False)
+    folder: Path = field(default=Path(), repr=False)
 
     def __len__(self) -> int:
         """Return the number of points."""
@@ -127,7 +128,7 @@ class Sweep:
         return Point(position, values, job)
 
     def _bases(self, number: int) -> Bases:
-        return Bases(self.arch, self.workloads[number], self.search)
+        return Bases(self.arch, self.workloads[number], self.search, self.folder)
 
 
 def is_sweep_file(path: str | Path) -> bool:
@@ -201,10 +202,12 @@ class _Reader:
         self._check_groups(zipped)
         if arch is None or None in workloads:
             return None
-        bases = [Bases(arch, workload, self.written.search) for workload in workloads if workload is not None]
+        search, folder = self.written.search, self.folder
+        bases = [Bases(arch, workload, search, folder) for workload in workloads if workload is not None]
         where_of = self._check_fields(bases[0])
         constraints = self._constraints(bases[0])
         if self.faults:
+            self._check_values(bases[0], [axes, *zipped], where_of)
             return None
         grid = list(self._grid(axes, zipped, len(bases) * len(flows)))
         places, keys = self._points(bases, flows, grid, constraints, where_of)
@@ -213,7 +216,7 @@ class _Reader:
         paths = tuple(path for group in (axes, *zipped) for path in group)
         return Sweep(
             self.written.name, self.written.question, text, arch, tuple(base.workload for base in bases), flows,
-            self.written.search, self.written.fixed, paths, tuple(places), tuple(keys),
+            search, self.written.fixed, paths, tuple(places), tuple(keys), folder,
         )  # fmt: skip
 
     def _loaded(self, name: str, where: FieldPath, model: type[Any]) -> Any:
@@ -286,6 +289,21 @@ class _Reader:
             seen |= dict.fromkeys(own, where)
         return seen
 
+    def _check_values(
+        self, bases: Bases, axes: list[dict[str, tuple[Any, ...]]], where_of: Mapping[str, FieldPath]
+    ) -> None:
+        """Find the values that are illegal by themselves, where other faults keep points from being made."""
+        values = [(path, value) for path, value in self.written.fixed.items()]
+        values += [(path, value) for group in axes for path, some in group.items() for value in some]
+        known: dict[Fault, str] = {}
+        for path, value in values:
+            if path in bases.fields:
+                try:
+                    bases.variant(without_seq({path: value}))
+                except ConfigError as error:
+                    known |= dict.fromkeys(error.faults, f"{path}: {value!r}")
+        self._blame(known, where_of)
+
     def _constraints(self, bases: Bases) -> list[Constraint]:
         """Return the constraints."""
         found = []
@@ -314,7 +332,7 @@ class _Reader:
         places: list[tuple[Values, int]] = []
         keys: list[str] = []
         digests: dict[str, str] = {}  # by content: a machine meets every workload
-        known: set[Fault] = set()
+        known: dict[Fault, str] = {}
         model = model_version()
         for values in grid:
             for number, base in enumerate(bases):
@@ -324,7 +342,8 @@ class _Reader:
                 try:
                     arch, workload, search = base.variant(changes)
                 except ConfigError as error:
-                    known.update(error.faults)
+                    at = ", ".join(f"{path}: {value!r}" for path, value in values.items())
+                    known = dict.fromkeys(error.faults, f"{at}; workload {base.workload.name}") | known
                     continue
                 places.append((values, number))
                 if arch.hash not in digests:
@@ -347,16 +366,17 @@ class _Reader:
                 return False
         return True
 
-    def _blame(self, known: set[Fault], where_of: Mapping[str, FieldPath]) -> None:
-        """Say of faulty inputs which axis brought them in."""
+    def _blame(self, known: Mapping[Fault, str], where_of: Mapping[str, FieldPath]) -> None:
+        """Say of faulty inputs which axis brought them in, or if several did, at which point they were first met."""
         lines = self.document.line_of
         found = []
-        for fault in known:
+        for fault, met in known.items():
             parts = fault.path.replace("[", ".").split(".")
             heads = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
             where = next((where_of[head] for head in heads if head in where_of), None)
             if where is None:  # a rule on several fields, or on one that only others make illegal
-                found.append(replace(fault, file=self.document.file, line=None))
+                rule = f"{fault.rule} (first at {met})"
+                found.append(replace(fault, file=self.document.file, line=None, rule=rule))
             else:
                 path = ".".join(map(str, where))
                 found.append(replace(fault, file=self.document.file, line=lines.get(where), path=path))

@@ -21,13 +21,14 @@ from mas_sim.energy_table import Level
 from mas_sim.errors import MasSimError, nearest
 from mas_sim.report import make_report
 from mas_sim.search import OBJECTIVES, SEARCHERS
-from mas_sim.search.base import Budget, NothingFitsError, SearchResult
+from mas_sim.search.base import Budget, NothingFitsError, NothingKeepsError, SearchResult
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.search.objective import Objective
 from mas_sim.workload import Workload
 
-Status = Literal["done", "does_not_fit", "too_long", "failed"]
-"""What became of a point: a result; nothing fits L1; what fits is too long to simulate; or it failed by itself."""
+Status = Literal["done", "does_not_fit", "too_long", "over_limits", "failed"]
+"""What became of a point: a result; nothing fits L1; what fits is too long to simulate; no tiling keeps to the limits;
+or it failed by itself."""
 
 DEFAULT_EVALUATIONS = 2000
 METHODS = ("exhaustive", *SEARCHERS)
@@ -181,6 +182,8 @@ def run_point(job: Job) -> Outcome:
         status = "done"
     except NothingFitsError as error:
         status, reason, over_bytes = "does_not_fit" if error.over_bytes else "too_long", str(error), error.over_bytes
+    except NothingKeepsError as error:
+        status, reason = "over_limits", str(error)
     except MasSimError as error:
         reason = str(error)
     except MemoryError:

@@ -35,6 +35,10 @@ class NothingFitsError(MasSimError):
         self.over_bytes = over_bytes
 
 
+class NothingKeepsError(MasSimError):
+    """No tiling that was simulated keeps to the limits of the objective."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One tiling, evaluated.

@@ -15,9 +15,8 @@ from mas_sim.costs import pack_problem
 from mas_sim.dataflows import get_dataflow
 from mas_sim.energy import energy_coefficients
 from mas_sim.energy_table import Level
-from mas_sim.errors import MasSimError
 from mas_sim.schedule import IntArray
-from mas_sim.search.base import FloatArray, History, SearchResult, Trial, clock
+from mas_sim.search.base import FloatArray, History, NothingKeepsError, SearchResult, Trial, clock
 from mas_sim.search.joint import JointSpace
 from mas_sim.search.objective import Objective
 from mas_sim.search.space import SearchSpace
@@ -162,12 +161,12 @@ class Evaluator:
 
         Raises
         ------
-        MasSimError
+        NothingKeepsError
             If no tiling that was simulated keeps to the objective's limits.
         """
         assert self._best is not None
         if not np.isfinite(self._best.value):
-            raise MasSimError(
+            raise NothingKeepsError(
                 f"none of {self.count:,} tilings simulated keeps to the limits ({self.objective.describe()}): "
                 f"the best has {self._best.cycles:,} cycles and {self._best.energy_pj / 1e6:,.3f} uJ"
             )

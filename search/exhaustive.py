@@ -13,7 +13,7 @@ from mas_sim._batch import E_CYCLES
 from mas_sim.energy_table import Level
 from mas_sim.errors import MasSimError
 from mas_sim.schedule import IntArray
-from mas_sim.search.base import FloatArray, Progress, SearchResult, Trial, clock
+from mas_sim.search.base import FloatArray, NothingKeepsError, Progress, SearchResult, Trial, clock
 from mas_sim.search.evaluator import AnySpace, Simulator, too_long
 from mas_sim.search.objective import Objective
 
@@ -96,7 +96,7 @@ class ExhaustiveSearch:
         ------
         NothingFitsError
             If no tiling fits; says by how many bytes the smallest one does not.
-        MasSimError
+        NothingKeepsError
             If no tiling keeps to the objective's limits.
         """
         goal, began = Objective.parse(objective), clock()
@@ -109,7 +109,7 @@ class ExhaustiveSearch:
             waves = _Waves(found.index, bound, order[np.isfinite(bound[order])], self.gap)
             stopped = _simulate(simulator, goal, waves, len(found.index), progress)
         if waves.best is None or not np.isfinite(waves.best.value):
-            raise MasSimError(f"no tiling of the space keeps to the limits ({goal.describe()})")
+            raise NothingKeepsError(f"no tiling of the space keeps to the limits ({goal.describe()})")
         least = min(waves.best.value, waves.next_bound)
         if waves.next_bound > waves.limit and self.gap == 0:
             least = waves.best.value

@@ -7,7 +7,7 @@ Such a frame (`store.load_results`) has a row for each point: the swept axes (`l
 from collections.abc import Sequence
 from typing import Any
 
-from mas_sim.errors import ConfigError, Fault, nearest
+from mas_sim.errors import ConfigError, Fault, nearest, shorten
 from mas_sim.plots._style import Row, finite_or_nan, geomean, refuse, rows_of
 
 QUANTITIES = {
@@ -22,6 +22,12 @@ QUANTITIES = {
 DONE, MISSING, MISFIT = "done", "missing", "does_not_fit"
 """Of a point: it has a result; it was not run (yet); no tiling fits. Any other status means that it has none either."""
 
+LABEL_CHARS = 24
+"""Labels of values on an axis are cut to this many characters."""
+
+NONE = "\0none"
+"""Stands on an axis for no value (`null` in a sweep); no text is equal to it."""
+
 Key = str | float
 Point = dict[str, float]
 """The value of each dataflow that is done at a point."""
@@ -30,24 +36,46 @@ Point = dict[str, float]
 def sweep_rows(
     frame: Any, axes: Sequence[str], by: str, value: str, workload: str | None = None, value_name: str = "value"
 ) -> list[dict[str, Any]]:
-    """Return the rows of a workload, of all if it is None, that have a value on every axis.
+    """Return the rows of a workload, of all if it is None.
 
     Raises
     ------
     ConfigError
-        If there are none, columns are missing, or there is no such workload.
+        If there are none, columns are missing, the value is no column of numbers, or there is no such workload.
     """
     rows = rows_of(frame, (*axes, by), "frame")
-    if not any(value in row for row in rows):
-        there = list(dict.fromkeys(str(name) for row in rows for name in row))
-        some = ", ".join([name for name in QUANTITIES if name in there][:4] or there[:8])
-        refuse(value_name, f"must be a column, such as {some}", value, nearest(value, there))
+    _check_value(rows, value, value_name)
     if workload is not None:
         names = list(dict.fromkeys(str(row.get("workload")) for row in rows))
         if workload not in names:
             refuse("workload", f"must be one of {', '.join(names)}", workload, nearest(workload, names))
         rows = [row for row in rows if str(row.get("workload")) == workload]
-    return [row for row in rows if all(_is_there(row[axis]) for axis in axes)]
+    return rows
+
+
+def _check_value(rows: Sequence[Row], value: str, value_name: str) -> None:
+    """Refuse a column that is not there, or holds anything else than numbers where a point is done."""
+    there = list(dict.fromkeys(str(name) for row in rows for name in row))
+    if value not in there:
+        some = ", ".join([name for name in QUANTITIES if name in there][:4] or there[:8])
+        refuse(value_name, f"must be a column, such as {some}", value, nearest(value, there))
+    done = [row for row in rows if row.get("status", DONE) == DONE]
+    if done and not _holds_numbers(done, value):
+        numeric = [name for name in there if _holds_numbers(done, name)]
+        some = ", ".join([name for name in QUANTITIES if name in numeric][:4] or numeric[:8])
+        rule = f"must be a column of numbers, such as {some}" if some else "must be a column of numbers"
+        refuse(value_name, rule, value, nearest(value, numeric))
+
+
+def _holds_numbers(rows: Sequence[Row], name: str) -> bool:
+    """Whether a column holds numbers, and nothing else but holes."""
+    found = [row[name] for row in rows if name in row and not is_none(row[name])]
+    return bool(found) and all(_is_number(value) for value in found)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number, finite or not; truth is none."""
+    return finite_or_nan(value) == finite_or_nan(value) or (isinstance(value, float) and value == value)
 
 
 def only_workload(rows: Sequence[Row]) -> None:
@@ -57,21 +85,25 @@ def only_workload(rows: Sequence[Row]) -> None:
         refuse("workload", f"must be given, one of {', '.join(names)}: the frame holds several", None)
 
 
-def _is_there(value: object) -> bool:
-    """Whether a value on an axis is one, not the hole of a data frame."""
-    return value is not None and value == value
+def is_none(value: object) -> bool:
+    """Whether a value is `None`, or the hole that a data frame has in its place."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA is neither equal to itself nor not
+        return True
 
 
 def key_of(value: object) -> Key:
-    """Return a value on an axis so that equal ones are equal: numbers as float, all else as text."""
+    """Return a value on an axis so that equal ones are equal: numbers as float, no value as `NONE`, else text."""
     number = finite_or_nan(value)
-    return number if number == number else str(value)
+    return number if number == number else NONE if is_none(value) else str(value)
 
 
 def in_order(keys: Sequence[Key]) -> list[Key]:
-    """Return the distinct keys: numbers rising, then text in the order in which it comes."""
+    """Return the distinct keys: no value first, numbers rising, then text in the order in which it comes."""
     numbers = sorted({key for key in keys if isinstance(key, float)})
-    return [*numbers, *dict.fromkeys(key for key in keys if isinstance(key, str))]
+    texts = dict.fromkeys(key for key in keys if isinstance(key, str) and key != NONE)
+    return [*([NONE] if NONE in keys else []), *numbers, *texts]
 
 
 def by_place(rows: Sequence[Row], axes: Sequence[str], by: str, value: str) -> dict[tuple[Key, ...], Point]:
@@ -87,14 +119,14 @@ def by_place(rows: Sequence[Row], axes: Sequence[str], by: str, value: str) -> d
     for row in rows:
         place, name = tuple(key_of(row[axis]) for axis in axes), str(row[by])
         if (place, name) in seen:
-            at = ", ".join(f"{axis}={key}" for axis, key in zip(axes, place, strict=True))
+            at = ", ".join(f"{axis}={key_name(key)}" for axis, key in zip(axes, place, strict=True))
             refuse(
                 "frame", f"must have one row for each {by} at a place; filter the other axes first", f"{name} at {at}"
             )
         seen.add((place, name))
         point = places.setdefault(place, {})
         number = finite_or_nan(row.get(value))
-        if row.get("status", DONE) == DONE and number > 0:
+        if row.get("status", DONE) == DONE and number >= 0:  # 0 is a result, such as no stall
             point[name] = number
     return places
 
@@ -123,8 +155,10 @@ def check_pair(ratio: tuple[str, str], rows: Sequence[Row], by: str) -> None:
 
 
 def mean_of(points: Sequence[float]) -> float:
-    """Geometric mean; NaN unless every point is there."""
-    return geomean(points) if points and all(point > 0 for point in points) else float("nan")
+    """Geometric mean, 0 if a point is 0; NaN unless every point is there."""
+    if not points or not all(point >= 0 for point in points):
+        return float("nan")
+    return geomean(points) if min(points) > 0 else 0.0
 
 
 def axis_name(column: str) -> str:
@@ -135,10 +169,34 @@ def axis_name(column: str) -> str:
     }  # fmt: skip
     for ending, unit in sorted(units.items(), key=lambda item: -len(item[0])):
         if column.endswith(ending):
-            return f"{column.removesuffix(ending).replace('_', ' ')} ({unit})"
-    return column.replace("_", " ")
+            return f"{_spelt(column.removesuffix(ending))} ({unit})"
+    return _spelt(column)
+
+
+def _spelt(name: str) -> str:
+    """Write a name in words; that of a field, which has dots, as it stands in files."""
+    return name if "." in name else name.replace("_", " ")
 
 
 def key_name(key: Key) -> str:
     """Write a value on an axis."""
-    return f"{key:,.6g}" if isinstance(key, float) else key
+    return f"{key:,.6g}" if isinstance(key, float) else key.removeprefix("\0")
+
+
+def labels_of(keys: Sequence[Key]) -> list[str]:
+    """Write the distinct values on an axis, each in at most 24 characters or so, and no two alike."""
+    names = [key_name(key) for key in keys]
+    labels = [shorten(name, LABEL_CHARS) for name in names]
+    if len(set(labels)) < len(labels):
+        # They differ behind the cut: leave out what all long ones begin with, back to the start of a word.
+        long = [name for name in names if len(name) > LABEL_CHARS]
+        same = next((k for k, letters in enumerate(zip(*long, strict=False)) if len({*letters}) > 1), 0)
+        start = long[0][:same] if long else ""
+        start = start[: max((k + 1 for k, letter in enumerate(start) if letter in ' ":,{['), default=0)]
+        labels = [
+            shorten("..." + name.removeprefix(start), LABEL_CHARS)
+            if start and name in long
+            else shorten(name, LABEL_CHARS)
+            for name in names
+        ]
+    return [f"{label} ({k + 1})" if labels.count(label) > 1 else label for k, label in enumerate(labels)]

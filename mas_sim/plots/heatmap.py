@@ -1,6 +1,8 @@
 """Two swept axes as a heat map: which dataflow wins where, and by how much."""
 
+import math
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from mas_sim.errors import ConfigError, Fault
 from mas_sim.plots._frames import (
     QUANTITIES,
     Key,
@@ -20,7 +23,7 @@ from mas_sim.plots._frames import (
     by_place,
     check_pair,
     in_order,
-    key_name,
+    labels_of,
     only_workload,
     sweep_rows,
     unfinished,
@@ -36,6 +39,7 @@ from mas_sim.plots._style import (
     ORANGE,
     PURPLE,
     SKY,
+    STYLE,
     VERMILLION,
     WHITE,
     WIDTH_INCHES,
@@ -59,13 +63,21 @@ FILLS = {
 }  # fmt: skip
 OTHER_FILLS = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILLION, GREY)
 TIE, NOTHING, NOTHING_AT_ALL = "tie", "nothing fits", "nothing fits, or no result"
-NEITHER, NOT_RUN = "neither has a result", "not all run yet"
+NEITHER, NOT_RUN, NO_RATIO = "neither has a result", "not all run yet", "/ 0"
 TIE_TOLERANCE = 1e-9
 """Two values that differ by no more than this share are equal: sums of energies differ in their last digits."""
 
 Painter = Callable[[int, int, Point], tuple[str, str, str]]
 """Of a cell and its values: colour, hatch and text."""
 CELL_POINTS = 6.0
+TICK_POINTS = 7.0
+MOST_VALUES = 60
+"""More columns or rows cannot be told apart on a page."""
+TALLEST_INCHES = 8.4
+"""All rows of cells together are no taller."""
+
+MORE_IS_BETTER = ("*_busy_share", "exp_available_per_cycle", "speedup*")
+"""Columns whose least value is the worst."""
 
 
 @in_paper_style
@@ -83,9 +95,9 @@ def heatmap_figure(
     """Draw a sweep over two axes: in each cell the dataflow with the least value, and its margin over the second.
 
     Cells are coloured by winner, the winner's short name and margin (second over first, `1.12x`) stand in them, and
-    thick lines part the regions of different winners. A tie is called one. Where nothing fits the cell is hatched;
-    where not every dataflow was run (yet) it is empty. A question mark says that one without a result (too long to
-    simulate, or failed) might still be better.
+    thick lines part the regions of different winners. A tie is called one. A least value of 0 has no margin. Where
+    nothing fits the cell is hatched; where not every dataflow was run (yet) it is empty. A question mark says that one
+    without a result (too long to simulate, or failed) might still be better.
 
     Parameters
     ----------
@@ -93,7 +105,9 @@ def heatmap_figure(
         A row a point, as `store.load_results` returns: columns `x`, `y`, `winner_over`, `value`, `status` (`done`, or
         what became of it; done where there is no such column), and `workload`.
     x, y
-        Columns that were swept. Numbers are put in rising order, all else as it comes.
+        Columns that were swept, at most 60 values each: no value (`none`), numbers rising, all else as it comes.
+    value
+        Column of numbers, 0 or more, of which less is better (with a `ratio`, any).
     ratio
         Two dataflows: draw the value of the first over that of the second instead (above 1 the second is better), as
         numbers over a scale of colours, with a thick line where it crosses 1.
@@ -103,25 +117,47 @@ def heatmap_figure(
     Raises
     ------
     ConfigError
-        If there are no rows, columns are missing, a cell has two rows of a dataflow, or there is no such workload.
+        If there are no rows, columns are missing, a cell has two rows of a dataflow, there is no such workload, an axis
+        has more than 60 values, or the value is no number or one of which more is better.
     """
     if x == y:
         refuse("y", "must be another axis than x", y)
     rows = sweep_rows(frame, (x, y), winner_over, value, workload)
+    if ratio is None:
+        _check_less_is_better(value)
     only_workload(rows)
     cells = by_place(rows, (x, y), winner_over, value)
-    if not cells:
-        refuse("frame", f"must hold a point that has {x} and {y}", [])
+    _check_size(cells, x, y)
     names = list(dict.fromkeys(str(row[winner_over]) for row in rows))
     grid = _Grid(cells, axis_name(x), axis_name(y), unfinished(rows, (x, y)), unsure(rows, (x, y)))
+    quantity = QUANTITIES.get(value, (value, 1.0))[0].partition(" (")[0]
     if ratio is None:
-        _draw_winners(grid, names)
+        _draw_winners(grid, names, quantity)
     else:
         check_pair(ratio, rows, winner_over)
-        _draw_ratio(grid, ratio, QUANTITIES.get(value, (value, 1.0))[0].partition(" (")[0])
+        _draw_ratio(grid, ratio, quantity)
     if title is not None:
         grid.figure.suptitle(title)
     return grid.figure
+
+
+def _check_less_is_better(value: str) -> None:
+    """Refuse a column whose least value does not win."""
+    if any(fnmatchcase(value, pattern) for pattern in MORE_IS_BETTER):
+        rule = "must be a column of which less is better, such as cycles, since the least wins; or draw it as a ratio"
+        refuse("value", rule, value)
+
+
+def _check_size(cells: dict[tuple[Key, ...], Point], x: str, y: str) -> None:
+    """Refuse axes with more values than a page has room for."""
+    faults = []
+    for k, (name, column) in enumerate((("x", x), ("y", y))):
+        count = len({place[k] for place in cells})
+        if count > MOST_VALUES:
+            rule = f"must have at most {MOST_VALUES} values, but has {count}; draw some of them only"
+            faults.append(Fault.of("<python>", None, name, rule, column))
+    if faults:
+        raise ConfigError(faults)
 
 
 def short_name(name: str) -> str:
@@ -130,11 +166,11 @@ def short_name(name: str) -> str:
 
 
 def winners(point: Point) -> tuple[tuple[str, ...], float]:
-    """Return the names with the least value, and by what factor the next one is worse; NaN if there is none."""
+    """Return the names with the least value, and the factor to the next one; NaN if there is none or the least is 0."""
     least = min(point.values())
     best = tuple(name for name, value in point.items() if value <= least * (1 + TIE_TOLERANCE))
     others = [value for name, value in point.items() if name not in best]
-    return best, min(others) / least if others else float("nan")
+    return best, min(others) / least if others and least > 0 else float("nan")
 
 
 class _Grid:
@@ -150,20 +186,24 @@ class _Grid:
         self.cells = {at[place]: point for place, point in cells.items() if place not in empty}
         self.unsure = {at[place] for place in unsure if place not in empty}
         width, height = len(self.columns), len(self.rows)
-        self.cell_inches = min(0.85, (WIDTH_INCHES - 0.9) / width)
-        tall = min(0.42, max(0.24, 4.2 / height))
+        labels, beside = labels_of(self.columns), labels_of(self.rows)
+        margin = 0.9 + _beyond(beside, 30)
+        self.cell_inches = min(0.85, (WIDTH_INCHES - margin) / width)
+        upright = max(map(text_points, labels)) > self.cell_inches * 72 - 3
+        tall = min(0.42, max(0.24, 4.2 / height), TALLEST_INCHES / height)
+        high = max(1.7, 0.95 + height * tall, 0.45 + text_points(y_name, STYLE["font.size"]) / 72)
+        high += _beyond(labels, TICK_POINTS) if upright else 0.0
         self.figure = Figure(
-            figsize=(min(WIDTH_INCHES, max(3.2, 0.9 + width * self.cell_inches)), max(1.7, 0.95 + height * tall)),
+            figsize=(min(WIDTH_INCHES, max(3.2, margin + width * self.cell_inches)), high),
             layout="constrained",
         )
         self.two_lines = tall * 72 > 2.5 * CELL_POINTS
         self.axes: Axes = self.figure.subplots()
         self.axes.set_xlim(0, width)
         self.axes.set_ylim(0, height)
-        labels = [key_name(key) for key in self.columns]
-        upright = max(map(text_points, labels)) > self.cell_inches * 72 - 3
-        self.axes.set_xticks(np.arange(width) + 0.5, labels, rotation=90 if upright else 0)
-        self.axes.set_yticks(np.arange(height) + 0.5, [key_name(key) for key in self.rows])
+        step = math.ceil((TICK_POINTS + 1) / (self.cell_inches * 72)) if upright else 1
+        self.axes.set_xticks(np.arange(width)[::step] + 0.5, labels[::step], rotation=90 if upright else 0)
+        self.axes.set_yticks(np.arange(height) + 0.5, beside)
         self.axes.tick_params(length=0)
         self.axes.set_xlabel(x_name)
         self.axes.set_ylabel(y_name)
@@ -191,16 +231,27 @@ class _Grid:
                         xs, ys, color=BLACK, linewidth=1.8, solid_capstyle="projecting", gid="boundary", zorder=4
                     )
 
-    def legend(self, entries: list[Any]) -> None:
-        """Put the legend beneath the map."""
+    def legend(self, entries: list[Any], caption: str | None = None) -> None:
+        """Put the legend beneath the map, and over it a line that says what the cells show."""
         if len(self.cells) < len(self.columns) * len(self.rows):
             entries = [*entries, _patch(WHITE, NOT_RUN)]
         if not entries:
             return
-        columns = columns_that_fit([str(entry.get_label()) for entry in entries], self.figure.get_figwidth())
-        self.figure.legend(handles=entries, loc="outside lower center", ncols=columns, handlelength=1.4)
-        rows = -(-len(entries) // columns)
-        self.figure.set_size_inches(self.figure.get_figwidth(), self.figure.get_figheight() + 0.17 * rows)
+        width = self.figure.get_figwidth()
+        columns = columns_that_fit([str(entry.get_label()) for entry in entries], width)
+        if caption is not None and text_points(caption, TICK_POINTS) > width * 72 - 16:
+            caption = caption.replace("; ", "\n")
+        self.figure.legend(
+            handles=entries, loc="outside lower center", ncols=columns, handlelength=1.4, title=caption,
+            title_fontsize=TICK_POINTS,
+        )  # fmt: skip
+        rows = -(-len(entries) // columns) + (0 if caption is None else 1 + caption.count("\n"))
+        self.figure.set_size_inches(width, self.figure.get_figheight() + 0.17 * rows)
+
+
+def _beyond(labels: list[str], usual_points: float) -> float:
+    """Return by how many inches the longest label is longer than usual."""
+    return max(0.0, max(text_points(label, TICK_POINTS) for label in labels) - usual_points) / 72
 
 
 def text_colour(face: str | tuple[float, float, float]) -> str:
@@ -215,8 +266,8 @@ def _patch(colour: str, label: str, hatch: str = "") -> Patch:
     return Patch(facecolor=colour, edgecolor=DARK_GREY, linewidth=0.4, hatch=hatch, label=label)
 
 
-def _draw_winners(grid: _Grid, names: list[str]) -> None:
-    """Colour each cell by its winner."""
+def _draw_winners(grid: _Grid, names: list[str], quantity: str) -> None:
+    """Colour each cell by its winner, the one with the least of a quantity."""
     fills = _fills(names)
     kinds: dict[tuple[int, int], object] = {}
     for (i, j), point in grid.cells.items():
@@ -244,12 +295,14 @@ def _draw_winners(grid: _Grid, names: list[str]) -> None:
         entries.append(_patch(WHITE, NOTHING_AT_ALL if grid.unsure & _bare(grid) else NOTHING, "//////"))
     if any(grid.cells[at] for at in grid.unsure):
         entries.append(Line2D([], [], ls="none", marker="$?$", color=BLACK, ms=4, label="one has no result"))
-    grid.legend(entries)
+    grid.legend(entries, f"winner: least {quantity}; number: second over winner" if won or tied else None)
 
 
 def _factor(margin: float) -> str:
-    """Write a margin; a very small one with one more digit, so that it does not look like a tie."""
-    return f"{margin:.2f}x" if margin >= 1.005 else f"{max(margin, 1.001):.3f}x"
+    """Write a margin; a very small one with one more digit or as less, so that it does not look like a tie."""
+    if margin >= 1.005:
+        return f"{margin:.2f}x"
+    return "<1.001x" if f"{margin:.3f}" == "1.000" else f"{margin:.3f}x"
 
 
 def _bare(grid: _Grid) -> set[tuple[int, int]]:
@@ -267,7 +320,7 @@ def _fills(names: list[str]) -> dict[str, str]:
 def _draw_ratio(grid: _Grid, ratio: tuple[str, str], quantity: str) -> None:
     """Colour each cell by the ratio of two dataflows' values."""
     above, below = ratio
-    found = {at: p[above] / p[below] for at, p in grid.cells.items() if above in p and below in p}
+    found = {at: p[above] / p[below] for at, p in grid.cells.items() if above in p and p.get(below, 0.0) > 0}
     values: Floats = np.array(list(found.values()) or [1.0], np.float64)
     scale = Normalize(min(values.min(), 1.0), max(values.max(), 1.0 + 1e-9))
     colours = colormaps["cividis"]
@@ -278,6 +331,9 @@ def _draw_ratio(grid: _Grid, ratio: tuple[str, str], quantity: str) -> None:
         if (i, j) in found:
             kinds[i, j] = found[i, j] > 1
             grid.fill(i, j, to_hex(colours(float(scale(found[i, j])))), lines=(f"{found[i, j]:.2f}",))
+        elif len(one) == 2:
+            lacking |= {NO_RATIO}
+            grid.fill(i, j, LIGHT_GREY, lines=(NO_RATIO,))
         elif one:
             lacking |= {*one}
             grid.fill(i, j, LIGHT_GREY, lines=(f"only {short_name(one[0])}",))
@@ -291,6 +347,8 @@ def _draw_ratio(grid: _Grid, ratio: tuple[str, str], quantity: str) -> None:
     entries += [
         _patch(LIGHT_GREY, f"{short_name(name)}: only {name} has a result") for name in ratio if name in lacking
     ]
+    if NO_RATIO in lacking:
+        entries.append(_patch(LIGHT_GREY, f"{NO_RATIO}: no ratio, {below} has 0"))
     if NEITHER in lacking:
         entries.append(_patch(WHITE, NEITHER, "//////"))
     bar = grid.figure.colorbar(ScalarMappable(scale, colours), ax=grid.axes, pad=0.02, fraction=0.05)

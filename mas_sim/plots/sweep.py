@@ -19,8 +19,8 @@ from mas_sim.plots._frames import (
     by_place,
     check_pair,
     in_order,
-    key_name,
     key_of,
+    labels_of,
     mean_of,
     sweep_rows,
 )
@@ -32,12 +32,17 @@ from mas_sim.plots._style import (
     columns_that_fit,
     finite_or_nan,
     in_paper_style,
+    plain_number,
     refuse,
     series,
+    text_points,
     value_axis,
 )
 
 GEOMEAN = "geometric mean"
+TICK_POINTS = 7.0
+AXIS_POINTS = 3.7 * 72
+"""Width of the axes, a little less than it is; the figure's is 4.6 inches."""
 Ideal = str | Callable[[float], float]
 
 
@@ -64,9 +69,10 @@ def sweep_figure(
     frame : DataFrame or sequence of mappings
         A row a point, as `store.load_results` returns.
     x
-        The column that was swept.
+        The column that was swept. A point without a value there stands at `none`, before the others.
     y
-        The column to draw: `cycles`, `total_pj`, ...
+        The column of numbers, 0 or more, to draw: `cycles`, `total_pj`, ... The axis is logarithmic if they are spread
+        so, and none is 0.
     ratio
         Two of the dataflows: draw `y` of the first over `y` of the second instead, which is the speedup of the second
         where `y` is cycles.
@@ -79,7 +85,8 @@ def sweep_figure(
     Raises
     ------
     ConfigError
-        If there are no rows, columns are missing, or a place has two rows of a dataflow and workload.
+        If there are no rows, columns are missing or hold no numbers, or a place has two rows of a dataflow and
+        workload.
     """
     swept = _Swept(frame, x, y, by, ratio, workload)
     curve = None if ideal is None else _ideal(ideal, swept.rows, x, swept.keys)
@@ -89,18 +96,23 @@ def sweep_figure(
     if curve is not None:
         axes.plot(swept.places, curve, color=BLACK, lw=0.9, ls=(0, (6, 2)), label=ideal_name)
         drawn.append(curve)
-    _axes_of(axes, swept, x, y, np.concatenate(drawn))
-    _legend(figure, axes, len(swept.found), title)
+    under = _axes_of(axes, swept, x, y, np.concatenate(drawn))
+    _legend(figure, axes, len(swept.found), under + (0.2 if title else 0.0))
     if title is not None:
         figure.suptitle(title)
     return figure
 
 
-def _axes_of(axes: Axes, swept: "_Swept", x: str, y: str, drawn: Floats) -> None:
-    """Scale and name both axes."""
-    _swept_axis(axes, swept.keys, swept.places)
+def _axes_of(axes: Axes, swept: "_Swept", x: str, y: str, drawn: Floats) -> float:
+    """Scale and name both axes; return by how many inches upright labels are taller than a line."""
+    under = _swept_axis(axes, swept.keys, swept.places)
     axes.set_xlabel(axis_name(x))
     value_axis(axes, drawn, below=0.1)
+    if (drawn == 0).any():  # no logarithmic axis has a place for it
+        top = float(np.nanmax(drawn)) or 1.0
+        axes.set_yscale("linear")
+        axes.set_ylim(-0.04 * top, 1.1 * top)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
     quantity = QUANTITIES.get(y, (y, 1.0))[0]
     axes.set_ylabel(quantity if swept.ratio is None else f"{quantity.partition(' (')[0]} of {swept.names[0]}")
     if swept.ratio is not None:
@@ -109,17 +121,18 @@ def _axes_of(axes: Axes, swept: "_Swept", x: str, y: str, drawn: Floats) -> None
         axes.axhline(1.0, color=BLACK, lw=0.6, label="_one", zorder=1)
     axes.grid(color=GREY, linewidth=0.3)
     axes.set_axisbelow(True)
+    return under
 
 
-def _legend(figure: Figure, axes: Axes, count: int, title: str | None) -> None:
-    """Put the legend of so many workloads beneath the axes, and give the figure its height."""
+def _legend(figure: Figure, axes: Axes, count: int, more: float) -> None:
+    """Put the legend of so many workloads beneath the axes, and give the figure its height, some inches more."""
     handles: list[Any] = list(axes.get_legend_handles_labels()[0])
     if count > 1:
         handles.append(Line2D([], [], color=DARK_GREY, lw=1.8, label=f"thick: {GEOMEAN} of {count} workloads"))
         handles.append(Line2D([], [], color=DARK_GREY, lw=0.5, label="thin: one workload"))
     columns = columns_that_fit([str(handle.get_label()) for handle in handles], 4.6, 44)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=3.0)
-    figure.set_size_inches(4.6, 2.7 + 0.16 * -(-len(handles) // columns) + (0.2 if title else 0.0))
+    figure.set_size_inches(4.6, 2.7 + 0.16 * -(-len(handles) // columns) + more)
 
 
 class _Swept:
@@ -129,8 +142,6 @@ class _Swept:
         self, frame: Any, x: str, y: str, by: str, ratio: tuple[str, str] | None, workload: str | None
     ) -> None:
         self.rows = sweep_rows(frame, (x,), by, y, workload, "y")
-        if not self.rows:
-            refuse("frame", f"must hold a point that has {x}", [])
         if ratio is not None:
             check_pair(ratio, self.rows, by)
         of: dict[str, list[dict[str, Any]]] = {}
@@ -167,7 +178,7 @@ def _line(
     at = [points.get((key,), {}) for key in keys]
     if ratio is None:
         return np.array([point.get(name, math.nan) / unit for point in at])
-    return np.array([point.get(ratio[0], math.nan) / point.get(ratio[1], math.nan) for point in at])
+    return np.array([point.get(ratio[0], math.nan) / (point.get(ratio[1]) or math.nan) for point in at])
 
 
 def _ideal(ideal: Ideal, rows: list[dict[str, Any]], x: str, keys: list[Key]) -> Floats:
@@ -179,23 +190,47 @@ def _ideal(ideal: Ideal, rows: list[dict[str, Any]], x: str, keys: list[Key]) ->
         at: dict[Key, list[float]] = {}
         for row in rows:
             number = finite_or_nan(row.get(ideal))
-            at.setdefault(key_of(row[x]), []).extend([number] if number > 0 else [])
+            at.setdefault(key_of(row[x]), []).extend([number] if number >= 0 else [])
         return np.array([mean_of(at[key]) for key in keys])
     if not all(isinstance(key, float) for key in keys):
         refuse("ideal", f"must be a column, since {x} holds what are no numbers", ideal)
     return np.array([ideal(float(key)) for key in keys])
 
 
-def _swept_axis(axes: Axes, keys: list[Key], places: Floats) -> None:
-    """Put ticks at the swept values; logarithmic where they are spread so."""
+def _swept_axis(axes: Axes, keys: list[Key], places: Floats) -> float:
+    """Put ticks at (some of) the swept values; logarithmic where they are spread so.
+
+    Labels that are not all numbers are turned upright where they are too long; by so many inches they are taller then.
+    """
     numbers = all(isinstance(key, float) for key in keys)
     logs = numbers and len(keys) > 2 and bool(places[0] > 0) and bool(places[-1] >= 8 * places[0])
     if logs:
         axes.set_xscale("log")
         room = (places[-1] / places[0]) ** 0.04
         axes.set_xlim(places[0] / room, places[-1] * room)
-    names = dict(zip(places.tolist(), map(key_name, keys), strict=True))
-    step = -(-len(keys) // 9)
-    axes.xaxis.set_major_locator(FixedLocator(places[::step].tolist()))
+    labels = labels_of(keys)
+    widths = [text_points(label, TICK_POINTS) for label in labels]
+    upright = not numbers and max(widths) + 6 > AXIS_POINTS / len(keys)
+    shown = list(range(len(keys)))
+    if numbers:
+        shown = shown[:: -(-len(keys) // 9)]
+        spread = np.log(places) if logs else places
+        at = (spread - spread[0]) / max(float(spread[-1] - spread[0]), 1e-300) * AXIS_POINTS / 1.1
+        shown = _apart(shown, at, widths)
+    elif upright:
+        shown = shown[:: math.ceil(len(keys) * (TICK_POINTS + 2) / AXIS_POINTS)]
+        axes.tick_params(axis="x", rotation=90)
+    names = {float(places[k]): labels[k] for k in shown}
+    axes.xaxis.set_major_locator(FixedLocator(list(names)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: names.get(at, "")))
+    return max(widths) / 72 if upright else 0.0
+
+
+def _apart(shown: list[int], at: Floats, widths: list[float]) -> list[int]:
+    """Return those of some ticks, at rising places in points, whose labels do not touch the one before."""
+    kept = shown[:1]
+    for k in shown[1:]:
+        if at[k] - at[kept[-1]] >= (widths[k] + widths[kept[-1]]) / 2 + 4:
+            kept.append(k)
+    return kept

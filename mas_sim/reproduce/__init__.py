@@ -15,7 +15,7 @@ from mas_sim.errors import MasSimError, nearest
 from mas_sim.reproduce import memory, networks, questions, sensitivity
 from mas_sim.reproduce.book import Book, Page
 from mas_sim.reproduce.data import Data
-from mas_sim.reproduce.summary import summary
+from mas_sim.reproduce.summary import headline, summary
 from mas_sim.results_frame import plain_rows, results_frame
 from mas_sim.store import STORE_NAME, Store
 from mas_sim.sweep import SweepState, run_sweep
@@ -59,7 +59,7 @@ PARTS = (
     Part("traffic", "DRAM accesses", "Who moves more bytes, and what does overwrite add?",
          ("paper_networks", "preemption"), memory.traffic),
     Part("limits", "Longest sequences", "How long a sequence can each dataflow run at all?",
-         ("paper_networks",), memory.longest),
+         (), memory.longest),
     Part("preemption", "Objection: preemption", "What does stopping a product cost, and is MAS faster without it?",
          ("preemption",), memory.preemption),
     Part("sensitivity", "Objection: sensitivity", "Which assumption does the conclusion hang on?",
@@ -122,6 +122,7 @@ def reproduce(
             page.close()
         if not chosen:
             summary(book, quick)
+            headline(book, data)
             book.write_json("settings.json", _settings(data, quick))
     return book
 

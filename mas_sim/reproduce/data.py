@@ -9,6 +9,9 @@ from mas_sim.reproduce.claims import Claim, load_claims
 from mas_sim.store import Store
 from mas_sim.sweep_file import Sweep
 
+TIES = 0.005
+"""Dataflows this near to the best count as equal to it: the model is not finer than that."""
+
 SUBJECT, BASELINE = "mas", "flat"
 
 Row = dict[str, Any]
@@ -104,3 +107,10 @@ def best_of(by_flow: Mapping[str, float], tolerance: float = 0.0) -> list[str]:
     """Return the dataflows with the least figure; with a tolerance, also those above it by no more than that share."""
     least = min(by_flow.values())
     return [name for name, value in by_flow.items() if value <= least * (1 + tolerance)]
+
+
+def count_best(bests: Sequence[Sequence[str]]) -> str:
+    """Say how often each dataflow, or each group of equals, is the best."""
+    groups = [" = ".join(best) for best in bests]
+    counts = {group: groups.count(group) for group in dict.fromkeys(groups)}
+    return ", ".join(f"{group} {count}" for group, count in sorted(counts.items(), key=lambda pair: -pair[1]))

@@ -1,6 +1,32 @@
-"""The report's first page: every published figure beside ours, and what each page found."""
+"""The report's first page: every published figure beside ours, and what each page found; and blocks for the README."""
 
 from mas_sim.reproduce.book import Book, Cell, markdown_table
+from mas_sim.reproduce.data import SUBJECT, Data, geomean, ratios, values_of
+from mas_sim.reproduce.networks import main_rows
+
+HEADLINE = ("layer_wise", "flat", "tileflow", "flash", "fusemax")
+"""Dataflows that the README compares `mas` with."""
+
+
+def headline(book: Book, data: Data) -> None:
+    """Write the README's table: speedups, and energy saved, over the twelve networks at the optima of latency."""
+    rows: list[list[Cell]] = []
+    points = main_rows(data, "latency")
+    cycles, energy = values_of(points, "cycles"), values_of(points, "total_pj")
+    for flow in HEADLINE:
+        found = list(ratios(cycles, flow, SUBJECT).values())
+        ends = (geomean(found), min(found), max(found))
+        rows.append([f"speedup of `mas` over `{flow}`", *(f"{value:.2f}x" for value in ends)])
+    for flow in HEADLINE:
+        found = list(ratios(energy, SUBJECT, flow).values())
+        ends = (1 - geomean(found), 1 - max(found), 1 - min(found))
+        rows.append([f"energy `mas` saves against `{flow}`", *(f"{100 * value:.1f} %" for value in ends)])
+    machine = data.sweeps["paper_networks"].arch
+    units = f"{machine.mac.rows} x {machine.mac.cols} MACs and {machine.vec.lanes} lanes each"
+    memory = f"{machine.l1.capacity_kib / 1024:g} MiB, {machine.dram.bandwidth_gb_per_s:g} GB/s"
+    head = f"on `{machine.name}` ({machine.cores} cores, {units}, {memory})"
+    table = markdown_table([head, "geometric mean", "minimum", "maximum"], rows)
+    book.write("blocks/headline.md", table + "\n")
 
 
 def summary(book: Book, quick: bool) -> None:
@@ -23,6 +49,9 @@ def summary(book: Book, quick: bool) -> None:
         for page, v in verdicts
     ]
     lines.append(markdown_table(["published figure", "published", "mas_sim", "verdict", "why"], rows))
+    short = [[v.claim.what, v.claim.text, v.ours, v.judgement] for _, v in verdicts]
+    head = ["MAS-Attention (arXiv 2411.17720v2)", "published", "mas_sim", "verdict"]
+    book.write("blocks/claims.md", markdown_table(head, short) + "\n")
     lines.append("## What was found")
     for page in book.pages:
         lines.append(f"**[{page.title}]({page.name}.md).** *{page.question}*")

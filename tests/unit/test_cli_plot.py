@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from cli_runner import Run
 
@@ -182,7 +183,31 @@ def test_are_sweeps_drawn(mas_sim: Run, small: Path, tmp_path: Path) -> None:
         refused = mas_sim(*line, *options)
         assert refused.returncode == 2
         assert message in refused.stderr
+    for value, message in (
+        ("status", "--value: must be a column of numbers, such as cycles"),
+        ("mac_busy_share", "--value: must be a column of which less is better"),
+    ):
+        refused = mas_sim("plot", "heatmap", folder, "--value", value, "-o", out)
+        assert refused.returncode == 2
+        assert message in refused.stderr
     assert "no such file" in mas_sim("plot", "sweep", tmp_path / "nowhere", "-o", out).stderr
+
+
+def test_does_no_value_count_as_one_of_an_axis(mas_sim: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An axis of a value and of none varies, and `none` picks the points that have none."""
+    rows = [{"position": 0, "link": link, "l1": l1, "workload": "bert", "dataflow": "mas", "cycles": cycles}
+            for link, l1, cycles in ((None, 1, 5), (8, 1, 6), (None, 2, 7), (8, 2, 8))]  # fmt: skip
+    monkeypatch.setattr(
+        "mas_sim._cli_plot_sweeps.load_results", lambda *_: pd.DataFrame(rows).astype({"link": "Int64"})
+    )
+    out = tmp_path / "map.svg"
+    done = mas_sim("plot", "heatmap", tmp_path, "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert {"link", "l1", "none"} <= words(out)
+    done = mas_sim("plot", "sweep", tmp_path, "--where", "link=none", "-o", out)
+    assert done.returncode == 0, done.stderr
+    refused = mas_sim("plot", "sweep", tmp_path, "--where", "link=9", "-o", out)
+    assert "must be a value of link: none, 8" in refused.stderr
 
 
 # --- what is refused, and what stays ---

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from figure_facts import assert_legible, legend_of, saved_bytes, texts_of
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -81,7 +82,7 @@ def test_has_each_cell_its_winner_and_margin() -> None:
 def test_does_a_margin_never_look_like_a_tie() -> None:
     rows = [point(x, 8, flow, cycles) for x, other in ((1, 1.0002), (2, 1.004), (3, 1.006))
             for flow, cycles in (("flat", 1e6 * other), ("mas", 1e6))]  # fmt: skip
-    assert list(cell_texts(heatmap_figure(rows, X, Y)).values()) == ["MAS 1.001x", "MAS 1.004x", "MAS 1.01x"]
+    assert list(cell_texts(heatmap_figure(rows, X, Y)).values()) == ["MAS <1.001x", "MAS 1.004x", "MAS 1.01x"]
 
 
 def test_do_thick_lines_part_the_regions() -> None:
@@ -138,6 +139,92 @@ def test_can_what_is_no_number_be_an_axis() -> None:
     axes = heatmap_figure(pd.DataFrame(rows), "preemption.supported", "dtype").axes[0]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["True", "False"]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["int8", "fp16"]
+
+
+SHARES = [
+    point(64, 8, "mas", 100, mac_busy_share=0.5, exp_available_per_cycle=4.0, proven=True, bound_name="dram",
+          bound_cycles=90),
+]  # fmt: skip
+
+
+def caption_of(figure: Figure) -> str:
+    """Return the line over the legend."""
+    return figure.legends[0].get_title().get_text()
+
+
+def ticks_of(figure: Figure, name: str = "x") -> list[str]:
+    """Return the labels of the ticks of an axis."""
+    ticks = figure.axes[0].get_xticklabels() if name == "x" else figure.axes[0].get_yticklabels()
+    return [tick.get_text() for tick in ticks]
+
+
+def assert_ticks_apart(figure: Figure) -> None:
+    """Draw a figure, and see that no label of a tick touches the one before."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes = figure.axes[0]
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        boxes = [label.get_window_extent(canvas.get_renderer()) for label in labels if label.get_text()]
+        assert not [b for a, b in itertools.pairwise(boxes) if a.overlaps(b)]
+
+
+def test_is_nothing_at_all_less_than_something() -> None:
+    """A 0 is a result: it wins, and no number says by how much."""
+    rows = [point(1, 1, "flat", 10), point(1, 1, "mas", 0), point(2, 1, "flat", 0), point(2, 1, "mas", 0)]
+    figure = heatmap_figure(rows, X, Y)
+    assert cell_texts(figure) == {(0, 0): "MAS", (1, 0): "tie FLAT=MAS"}
+    ratio = heatmap_figure(rows, X, Y, ratio=("flat", "mas"))
+    assert cell_texts(ratio) == {(0, 0): "/ 0", (1, 0): "/ 0"}
+    assert legend_of(ratio) == ["/ 0: no ratio, mas has 0"]
+    assert cell_texts(heatmap_figure(rows[:2], X, Y, ratio=("mas", "flat"))) == {(0, 0): "0.00"}
+
+
+def test_does_the_map_say_what_decides_and_what_its_numbers_are() -> None:
+    assert caption_of(heatmap_figure(POINTS, X, Y)) == "winner: least cycles; number: second over winner"
+    stalls = heatmap_figure([row | {"stall_mac_cycles": 1} for row in POINTS], X, Y, value="stall_mac_cycles")
+    assert caption_of(stalls).startswith("winner: least stall_mac_cycles")
+    assert caption_of(heatmap_figure(POINTS, X, Y, ratio=("flat", "mas"))) == ""
+    assert_legible(heatmap_figure([point(1, 1, "flat", 1, a_column_of_a_very_long_name_in_bytes=1)], X, Y,
+                                  value="a_column_of_a_very_long_name_in_bytes"))  # fmt: skip
+
+
+@pytest.mark.parametrize("frame", [list, pd.DataFrame, lambda rows: pd.DataFrame(rows).astype({X: "Int64"})])
+def test_does_no_value_on_an_axis_stand_before_all_others(frame: Any) -> None:
+    rows = [point(x, 8, flow, cycles) for x, cycles in ((64, 3), (None, 2), (16, 1)) for flow in ("flat", "mas")]  # type: ignore[arg-type]
+    figure = heatmap_figure(frame(rows), X, Y)
+    assert ticks_of(figure) == ["none", "16", "64"]
+    assert len(cell_texts(figure)) == 3
+    line = sweep_figure(frame(rows), X)
+    assert lines_of(line)["flat"] == [[2, 1, 3]]
+    assert ticks_of(line) == ["none", "16", "64"]
+
+
+MAPPINGS = [f'{{"mac": {{"rows": {rows}, "columns": {rows}}}, "vec": {{"lanes": {lanes}}}}}'
+            for rows in (16, 32, 160) for lanes in (64, 128)]  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_are_long_labels_cut_and_still_told_apart(turned: bool) -> None:
+    rows = [point(text, y, "mas", 5) for text in MAPPINGS for y in (8, 16)]  # type: ignore[arg-type]
+    figure = heatmap_figure(rows, *((Y, X) if turned else (X, Y)))
+    labels = ticks_of(figure, "y" if turned else "x")
+    assert len(set(labels)) == len(MAPPINGS)
+    assert max(map(len, labels)) <= 28
+    assert all("..." in label for label in labels)
+    line = sweep_figure([row for row in rows if row[Y] == 8], X)
+    assert len(set(ticks_of(line))) == len(MAPPINGS)
+    for one in (figure, line):
+        assert_ticks_apart(one)
+        assert_legible(one)
+        assert min(one.axes[0].get_position().bounds[2:]) > 0.25
+
+
+def test_is_a_map_of_many_rows_no_taller_than_a_page() -> None:
+    figure = heatmap_figure(grid(3, 60), X, Y)
+    assert figure.get_figheight() < 10
+    for one in (figure, heatmap_figure(grid(60, 3), X, Y)):
+        assert_legible(one)
+        assert_ticks_apart(one)
 
 
 def grid(columns: int, lines: int) -> list[dict[str, Any]]:
@@ -202,6 +289,28 @@ def test_is_a_line_broken_where_there_is_no_result() -> None:
     found = lines_of(sweep_figure(rows, X))
     np.testing.assert_array_equal(found["flat"], [[400, 300, NAN]])
     np.testing.assert_array_equal(lines_of(sweep_figure(rows, X, ratio=("flat", "mas")))["flat / mas"], [[1, 3, NAN]])
+
+
+def test_is_a_line_drawn_down_to_nothing() -> None:
+    """A 0 is a result: it stands on the line, and the axis that shows it is not logarithmic."""
+    heights = {1: 1000, 2: 0, 4: 10}
+    rows = [point(x, 8, flow, cycles) for x, cycles in heights.items() for flow in ("flat", "mas")]
+    figure = sweep_figure(rows, X)
+    assert lines_of(figure)["flat"] == [[1000, 0, 10]]
+    assert figure.axes[0].get_yscale() == "linear"
+    assert figure.axes[0].get_ylim()[0] < 0
+    ratio = lines_of(sweep_figure(rows, X, ratio=("flat", "mas")))["flat / mas"]
+    np.testing.assert_array_equal(ratio, [[1, NAN, 1]])
+    two = [row | {"workload": name} for row in rows for name in ("bert", "xlm")]
+    np.testing.assert_allclose(lines_of(sweep_figure(two, X))["flat"], [[1000, 0, 10]])
+    assert_legible(figure)
+
+
+@pytest.mark.parametrize("values", [range(1, 78), range(1000, 9000, 1000), [1, 2, 1000, 1001], range(64, 577, 32)])
+def test_do_the_labels_of_ticks_not_touch(values: Any) -> None:
+    figure = sweep_figure([point(x, 8, "mas", 5) for x in values], X)
+    assert len(ticks_of(figure)) >= 2
+    assert_ticks_apart(figure)
 
 
 @pytest.mark.parametrize("rows", [LINE, LINE[:6], LINE[:1], POINTS[2:4]], ids=len)
@@ -299,7 +408,14 @@ def test_do_the_same_numbers_give_the_same_bytes(tmp_path: Path) -> None:
         (lambda: heatmap_figure(POINTS, X, Y, workload="bart"), "workload: must be one of bert .*did you mean 'bert'"),
         (lambda: heatmap_figure([*POINTS, POINTS[0]], X, Y), "one row for each dataflow at a place.*flat at"),
         (lambda: heatmap_figure(LINE, X, Y), "workload: must be given, one of bert, xlm"),
-        (lambda: heatmap_figure([point(NAN, 8, "mas", 1)], X, Y), "must hold a point that has"),
+        (lambda: heatmap_figure(POINTS, X, Y, value="status"), "value: must be a column of numbers, such as cycles"),
+        (lambda: heatmap_figure(SHARES, X, Y, value="bound_name"), "value: must be a column of num.*'bound_cycles'"),
+        (lambda: heatmap_figure(SHARES, X, Y, value="mac_busy_share"), "value: must be a column of which less is"),
+        (lambda: heatmap_figure(SHARES, X, Y, value="exp_available_per_cycle"), "value: .* of which less is better"),
+        (lambda: heatmap_figure(SHARES, X, Y, value="proven"), "value: must be a column of numbers"),
+        (lambda: heatmap_figure(grid(61, 1), X, Y), "x: must have at most 60 values, but has 61"),
+        (lambda: heatmap_figure(grid(1, 77), X, Y), "y: must have at most 60 values, but has 77"),
+        (lambda: sweep_figure(LINE, X, y="status"), "y: must be a column of numbers, such as cycles, total_pj"),
         (lambda: sweep_figure([], X), "frame: must hold at least one row"),
         (lambda: sweep_figure(LINE, X, y="cycels"), "y: must be a column, such as cycles.*did you mean 'cycles'"),
         (lambda: sweep_figure(LINE, X, ideal="bond"), "ideal: must be a column .*did you mean 'bound'"),

@@ -17,7 +17,7 @@ from mas_sim.errors import ConfigError, MasSimError
 from mas_sim.report import make_report
 from mas_sim.results import load_result
 from mas_sim.results_frame import RESULT_COLUMNS, _facts, export
-from mas_sim.store import STORE_NAME, Store, chosen_sweep, load_results
+from mas_sim.store import STORE_NAME, Store, chosen_sweep, load_results, store_path
 from mas_sim.sweep import run_sweep
 from mas_sim.sweep_file import Sweep, load_sweep
 from mas_sim.sweep_point import Outcome, run_point
@@ -139,6 +139,34 @@ def test_can_it_be_read_where_nothing_can_be_written(finished: Path, monkeypatch
     assert everything(finished) == before
 
 
+def test_is_a_result_that_was_damaged_inside_refused(finished: Path, tmp_path: Path) -> None:
+    """A changed digit is no fault to SQLite."""
+    path = tmp_path / STORE_NAME
+    data = (finished / STORE_NAME).read_bytes()
+    place = data.index(b'"cycles": ') + 10
+    path.write_bytes(data[:place] + (b"1" if data[place : place + 1] != b"1" else b"2") + data[place + 1 :])
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="is corrupt: the result of point"):
+        load_results(tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_are_rows_that_wait_in_the_log_read_where_nothing_can_be_written(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(tmp_path, create_missing=True) as store:  # still at work: its rows are in the log
+        run_sweep(sweep, store)
+        monkeypatch.setattr("mas_sim._store_file.os.access", lambda *_: False)
+        assert (load_results(tmp_path)["status"] == "done").sum() == len(sweep)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("v1.5", "v1.5/results.sqlite"), ("r.sqlite", "r.sqlite"), ("r.db", "r.db")]
+)
+def test_is_a_folder_taken_for_a_folder_whatever_its_name(tmp_path: Path, name: str, file: str) -> None:
+    assert store_path(tmp_path / name) == tmp_path / file
+
+
 # --- Is each finished point there once, and stays? ---
 
 
@@ -147,7 +175,8 @@ def test_is_a_point_written_once_and_a_failed_one_mended(store: Store, sweep: Sw
     failed = Outcome(job.key, "failed", "out of memory", seconds=1.0, model_version="m")
     done = replace(run_point(job), seconds=2.0)
     assert store.write(job, failed)
-    assert not store.write(job, failed)
+    assert store.write(job, replace(failed, reason="another"))
+    assert next(row["reason"] for row in store.rows(sweep.id) if row["key"] == job.key) == "another"
     assert store.finished(sweep.keys) == {job.key}
     assert store.finished(sweep.keys, failed=False) == set()
     assert store.write(job, done)

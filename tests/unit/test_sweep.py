@@ -20,7 +20,7 @@ from mas_sim.search.base import SearchResult
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.simulator import simulate
 from mas_sim.store import STORE_NAME, Store, load_results
-from mas_sim.sweep import SweepState, estimate, run_sweep, spread
+from mas_sim.sweep import SweepState, _waiting, estimate, run_sweep, spread
 from mas_sim.sweep_file import Sweep, load_sweep
 from mas_sim.sweep_point import Job, run_point
 
@@ -126,11 +126,11 @@ def test_are_points_without_a_result_rows_with_their_reason(tmp_path: Path) -> N
     sweep = load_sweep(write_sweep(tmp_path, text))
     state = run_into(tmp_path, sweep)
     frame = load_results(tmp_path)
-    assert frame["status"].tolist() == ["does_not_fit"] * 6 + ["failed"] * 6
+    assert frame["status"].tolist() == ["does_not_fit"] * 6 + ["over_limits"] * 6
     assert frame["over_bytes"][:6].min() > 0
     assert all("bytes" in reason for reason in frame["reason"][:6])
     assert all("limits" in reason for reason in frame["reason"][6:])
-    assert (state.failed, state.left) == (6, 0)
+    assert (state.failed, state.left) == (0, 0)
 
 
 def test_does_a_point_that_fails_not_stop_the_sweep_and_can_it_be_tried_again(
@@ -308,12 +308,31 @@ def test_does_resume_refuse_what_is_not_there_yet(mas_sim: Run, tmp_path: Path) 
     assert "holds nothing of small as it is now" in done.stderr
 
 
-def test_do_failed_points_make_it_exit_with_1_and_their_reasons(mas_sim: Run, tmp_path: Path) -> None:
-    file = write_sweep(tmp_path, SWEEP.replace("limit: 2", "limit: 2, max_cycles: 100"))
-    done = mas_sim("sweep", file, "--out", tmp_path / "out", "--jobs", 1)
+def test_do_failed_points_make_it_exit_with_1_and_their_reasons(
+    mas_sim: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    file, out = write_sweep(tmp_path), tmp_path / "out"
+    with monkeypatch.context() as patched:
+        patched.setattr(ExhaustiveSearch, "search", broken)
+        done = mas_sim("sweep", file, "--out", out, "--jobs", 1)
     assert done.returncode == 1
     assert "18 failed" in done.stderr
-    assert "limits (latency, cycles <= 100)" in done.stderr
+    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert "nothing is missing" in mas_sim("sweep", file, "--out", out, "--jobs", 1).stderr
+    again = mas_sim("sweep", file, "--out", out, "--jobs", 1, "--resume")
+    assert (again.returncode, "18 points to do" in again.stderr) == (0, True)
+
+
+def test_do_two_runs_begin_at_different_points(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = []
+    for pid in (1000, 1001):
+        monkeypatch.setattr("mas_sim.sweep.os.getpid", lambda pid=pid: pid)
+        orders.append(_waiting(sweep, set()))
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(len(sweep)))
+    assert orders[0][: len(sweep) // 4] != orders[1][: len(sweep) // 4]
 
 
 def test_is_ctrl_c_a_clear_end(mas_sim: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

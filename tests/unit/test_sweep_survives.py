@@ -68,11 +68,11 @@ def test_do_two_sweeps_into_one_store_at_once_share_the_work(
 
 
 @contextlib.contextmanager
-def dask_cluster(folder: Path, workers: int) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
+def dask_cluster(folder: Path, workers: int, *more: str) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
     """A scheduler and workers of one thread each, on the loopback interface."""
 
     def launch(*arguments: str) -> "subprocess.Popen[bytes]":
-        environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+        environment = os.environ | {"PYTHONWARNINGS": "ignore", "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
         with (folder / "log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", *arguments], stdout=log, stderr=log, env=environment, cwd=folder
@@ -91,7 +91,7 @@ def dask_cluster(folder: Path, workers: int) -> Iterator[tuple[str, list["subpro
             assert time.monotonic() < until
             time.sleep(0.02)
         address = json.loads(contact.read_text())["address"]
-        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(folder))
+        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(folder), *more)
         started += [launch("distributed.cli.dask_worker", address, *options) for _ in range(workers)]
         yield address, started[1:]
     finally:
@@ -120,6 +120,60 @@ def wait_for_workers(address: str, count: int) -> None:
     """Wait in a process of its own: a client leaves threads and warnings behind."""
     code = f"import distributed; distributed.Client({address!r}).wait_for_workers({count}, timeout=60)"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
+
+
+DEADLY = """
+import os
+from mas_sim import sweep_point
+
+def run_point(job):
+    if job.position == 2:
+        os._exit(9)
+    return sweep_point.whole(job)
+
+if not hasattr(sweep_point, "whole"):  # Dask loads it twice
+    sweep_point.whole = sweep_point.run_point
+    sweep_point.run_point = run_point
+"""
+"""What is loaded into each worker: it dies of the third point."""
+
+
+def test_does_a_point_that_kills_its_dask_workers_fail_and_not_hang(file: Path, sweep: Sweep, tmp_path: Path) -> None:
+    preload = tmp_path / "deadly.py"
+    preload.write_text(DEADLY)
+    with dask_cluster(tmp_path, 4, "--preload", str(preload)) as (address, _):
+        wait_for_workers(address, 4)
+        code = (
+            "import sys; from mas_sim import _engines as e; e.POLL_SECONDS = 0.2\n"
+            f"sys.argv = ['', 'sweep', {str(file)!r}, '--out', {str(tmp_path / 'out')!r}, '--dask', {address!r}]\n"
+            "from mas_sim.cli import main; main()"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 1, done.stderr
+    frame = load_results(tmp_path / "out")
+    assert frame["status"][2] == "failed"
+    assert "workers died" in frame["reason"][2]
+    assert (frame["status"] == "done").sum() > len(sweep) // 2
+    assert "missing" not in set(frame["status"])
+
+
+def test_is_a_cluster_without_workers_in_the_end_said_so(file: Path, tmp_path: Path) -> None:
+    with dask_cluster(tmp_path, workers=1) as (address, workers):
+        wait_for_workers(address, 1)
+        code = (
+            "import sys; from mas_sim import _engines as e; e.POLL_SECONDS, e.ALONE_SECONDS = 0.2, 1.0\n"
+            f"sys.argv = ['', 'sweep', {str(file)!r}, '--out', {str(tmp_path / 'out')!r}, '--dask', {address!r}]\n"
+            "from mas_sim.cli import main; main()"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_for_rows(tmp_path / "out", 5, process)  # type: ignore[arg-type]
+        workers[0].kill()
+        _, told = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 2
+    assert "has had no worker for 1 seconds" in told
+    assert rows_in(tmp_path / "out") >= 5
 
 
 def test_is_a_cluster_that_is_not_there_said_so(file: Path, tmp_path: Path) -> None:
