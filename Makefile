@@ -1,5 +1,6 @@
 # make run    the main job: three dataflows over twelve networks, each at its proven best tiling
 # make test   style, types and tests
+# make coverage  the tests once more, with what they reach; half as long again
 # make bench  speed of the simulator itself; not part of `make test`
 # make bench-search  quality of the methods of search, about ten minutes
 # make bench-sweep  two thousand points, killed three times and resumed: the same rows; a minute
@@ -19,7 +20,7 @@ export PIP_ROOT_USER_ACTION := ignore
 unexport PYTHONDONTWRITEBYTECODE
 unexport NUMBA_DISABLE_JIT
 
-.PHONY: run test bench bench-search bench-sweep clean
+.PHONY: run test coverage bench bench-search bench-sweep clean
 .DELETE_ON_ERROR:
 
 run: $(MAIN)
@@ -29,6 +30,9 @@ test: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+coverage: $(TOOLS)
 	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered
 
 bench: $(TOOLS)
