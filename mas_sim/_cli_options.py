@@ -1,7 +1,6 @@
 """What the commands share: their options, consoles, progress, printing of JSON, and how faults name an option."""
 
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
+from mas_sim._table_parts import strict_json
 from mas_sim.arch import Arch, Normalize, load_arch
 from mas_sim.comparison import AUTO, StepProgress, require_name
 from mas_sim.dataflows import DATAFLOWS
@@ -267,12 +267,4 @@ def _check_fused(granularity: str, workload: Workload, choices: dict[str, Any]) 
 
 def print_json(data: Any) -> None:
     """Print strict JSON: a number that JSON has no word for becomes null."""
-
-    def strict(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: strict(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [strict(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    typer.echo(json.dumps(strict(data), indent=2, allow_nan=False))
+    typer.echo(json.dumps(strict_json(data), indent=2, allow_nan=False))

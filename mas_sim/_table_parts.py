@@ -3,7 +3,9 @@
 Whatever a file may have named is printed as `Text`, never as markup.
 """
 
+import math
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -162,3 +164,12 @@ def number_tables(
 def _width(cell: str) -> int:
     """Characters of a cell's longest line."""
     return max(map(len, cell.split("\n")))
+
+
+def strict_json(value: Any) -> Any:
+    """Return plain data as strict JSON has it: a number that it has no word for becomes null."""
+    if isinstance(value, dict):
+        return {key: strict_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mas_sim._table_parts import strict_json
 from mas_sim.errors import MasSimError
 from mas_sim.reproduce.claims import Verdict
 
@@ -35,15 +36,6 @@ def cell_text(cell: Cell) -> str:
     if isinstance(cell, int):
         return f"{cell:,}"
     return f"{cell:.4g}" if isinstance(cell, float) else cell
-
-
-def strict(value: Any) -> Any:
-    """Return plain data as strict JSON has it: a number that it has no word for becomes null."""
-    if isinstance(value, dict):
-        return {key: strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
@@ -205,7 +197,7 @@ class Book:
 
     def write_results(self, file: str, results: Sequence[dict[str, Any]]) -> None:
         """Write results, one a line, as a file that `mas-sim run --from` reads."""
-        lines = ",\n".join(json.dumps(strict(one), separators=(",", ":"), allow_nan=False) for one in results)
+        lines = ",\n".join(json.dumps(strict_json(one), separators=(",", ":"), allow_nan=False) for one in results)
         self.write(file, f'{{"results": [\n{lines}\n]}}\n')
 
     def write_json(self, file: str, data: Any) -> None:
