@@ -166,7 +166,7 @@ def quality(page: Page, data: Data) -> None:
 def convergence(page: Page, data: Data) -> None:
     """Write figure 7: how the methods of search come to the optimum."""
     sweep = data.sweeps["paper_networks"]
-    workload = next(one for one in sweep.workloads if one.name == ("t5_mini" if data.quick else "bert_base"))
+    workload = next(one for one in sweep.workloads if one.name == ("vit_b_16" if data.quick else "bert_base"))
     space = SearchSpace(SUBJECT, sweep.arch, workload)
     runs = {
         name: [cls().search(space, "latency", budget=Budget(EVALUATIONS), seed=seed) for seed in range(SEEDS)]

@@ -10,7 +10,7 @@ from cli_runner import Run
 from mas_sim import reproduce as package
 from mas_sim.errors import MasSimError
 from mas_sim.report import make_report
-from mas_sim.reproduce import PARTS, reproduce
+from mas_sim.reproduce import PARTS, questions, reproduce
 from mas_sim.reproduce.book import Book, BookError, markdown_table
 from mas_sim.reproduce.claims import Claim, judge, load_claims, write
 from mas_sim.results import load_result
@@ -24,9 +24,15 @@ LINK = re.compile(r"\]\(([^)#]+)\)")
 def part(tmp_path_factory: pytest.TempPathFactory) -> Book:
     """A part of the report that takes seconds: one network, short sequences."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(package, "QUICK_WORKLOADS", ("t5_mini", "vit_b_16"))
-        patched.setattr(package, "QUICK_TOKENS", 512)
+        _make_small(patched)
         return reproduce(tmp_path_factory.mktemp("report"), quick=True)
+
+
+def _make_small(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(package, "QUICK_WORKLOADS", ("vit_b_16",))
+    patched.setattr(package, "QUICK_TOKENS", 512)
+    patched.setattr(questions, "EVALUATIONS", 100)
+    patched.setattr(questions, "SEEDS", 1)
 
 
 # --- Are the figures those of the report that was landed? ---
@@ -43,7 +49,7 @@ def test_does_a_changed_figure_show(part: Book, tmp_path: Path) -> None:
         (tmp_path / file).write_text((part.out / file).read_text())
     assert part.differences(tmp_path) == []
     changed = tmp_path / "data" / "tables_latency.csv"
-    changed.write_text(changed.read_text().replace("t5_mini,mas,", "t5_mini,mas,1"))
+    changed.write_text(changed.read_text().replace("vit_b_16,mas,", "vit_b_16,mas,1"))
     assert len(part.differences(tmp_path)) == 1
     changed.unlink()
     with pytest.raises(BookError, match="cannot be read"):
@@ -51,8 +57,7 @@ def test_does_a_changed_figure_show(part: Book, tmp_path: Path) -> None:
 
 
 def test_does_the_same_command_give_the_same_bytes(part: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package, "QUICK_WORKLOADS", ("t5_mini", "vit_b_16"))
-    monkeypatch.setattr(package, "QUICK_TOKENS", 512)
+    _make_small(monkeypatch)
     before = {file: (part.out / file).read_bytes() for file in part.files}
     again = reproduce(part.out, quick=True, only=["sensitivity", "preemption", "tables", "regimes"])
     assert {file: (part.out / file).read_bytes() for file in again.files} == {
