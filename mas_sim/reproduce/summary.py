@@ -66,6 +66,7 @@ def summary(book: Book, quick: bool) -> None:
     lines.append(
         "Any other cell: the command leaves its results in `reports/results.sqlite`. `mas-sim results reports "
         "--sweep l1_size --csv points.csv` lists every point of a sweep with its key, and `mas-sim results reports "
-        "--key KEY > point.json` gives what `mas-sim run --from point.json --figure timeline.svg` builds, audits and draws."
+        "--key KEY > point.json` gives what `mas-sim run --from point.json --figure timeline.svg` builds, audits and "
+        "draws."
     )
     book.write("README.md", "\n\n".join(lines) + "\n")
