@@ -138,11 +138,6 @@ def search_progress() -> Iterator[StepProgress]:
         yield step
 
 
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def nothing_compiled() -> bool:
     """Whether the search still has to be compiled; False where that cannot be told from the package's own folder."""
     cache = Path(__file__).parent / "__pycache__"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mas_sim._cli_options import INTERRUPTED, names_of, plain_console, processors
+from mas_sim._cli_options import INTERRUPTED, names_of, plain_console
+from mas_sim._engines import processors
 from mas_sim.sweep import SweepState
 
 if TYPE_CHECKING:

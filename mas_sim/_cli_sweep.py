@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from mas_sim._cli_options import INTERRUPTED, JsonOption, plain_console, print_json, processors
+from mas_sim._cli_options import INTERRUPTED, JsonOption, plain_console, print_json
+from mas_sim._engines import processors
 from mas_sim.errors import MasSimError
 from mas_sim.store import Store, chosen_sweep, store_path
 from mas_sim.sweep import SweepProgress, SweepState, estimate, run_sweep

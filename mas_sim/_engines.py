@@ -36,9 +36,14 @@ Engine = Callable[[Iterable[Job]], Iterator[Finished]]
 KILLED = "the process that computed it was killed (out of memory?), twice"
 
 
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def threads_of(jobs: int) -> int:
     """Return the threads that each of several processes may use."""
-    return max(1, (os.cpu_count() or 1) // jobs)
+    return max(1, processors() // jobs)
 
 
 @contextmanager

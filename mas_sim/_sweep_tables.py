@@ -1,6 +1,5 @@
 """What the commands `sweep` and `results` print: what a sweep is, how far it is, and who wins where."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mas_sim.comparison import Spread
 from mas_sim.sweep import Estimate
 from mas_sim.sweep_file import Sweep
 
@@ -77,9 +77,7 @@ def results_table(frame: pd.DataFrame, axes: Sequence[str]) -> Group:
     flows = list(dict.fromkeys(frame["dataflow"]))
     subject = "mas" if "mas" in flows else flows[-1]
     values = frame.assign(value=objective_of(frame))
-    objectives = (
-        [one for one in dict.fromkeys(frame["objective"]) if isinstance(one, str)] if "objective" in frame else []
-    )
+    objectives = [one for one in dict.fromkeys(frame["objective"]) if isinstance(one, str)]
     kinds = list({one.partition(",")[0].partition(":")[0] for one in objectives})
     what = {"energy": "energy", "edp": "EDP"}.get(kinds[0], "cycles") if len(kinds) == 1 else "cost"
     over = frame["workload"].nunique()
@@ -101,8 +99,6 @@ def results_table(frame: pd.DataFrame, axes: Sequence[str]) -> Group:
 
 def objective_of(frame: pd.DataFrame) -> "pd.Series[float]":
     """Return what each point's search minimised: cycles (also of a weighted objective), pJ, or their product."""
-    if "cycles" not in frame:
-        return pd.Series(math.nan, index=frame.index)
     cycles, energy = frame["cycles"].astype("float64"), frame["total_pj"].astype("float64")
     kind = frame["objective"].astype("string").fillna("").str.partition(",")[0]
     found = cycles.mask(kind == "energy", energy).mask(kind == "edp", cycles * energy)
@@ -116,6 +112,6 @@ def _relative(by_flow: Mapping[str, "pd.Series[float]"], flow: str, subject: str
     ratio = (by_flow[flow] / by_flow[subject]).dropna()
     if ratio.empty:
         return "-"
-    mean = math.exp(sum(math.log(one) for one in ratio) / len(ratio))
+    mean = Spread.of([float(one) for one in ratio]).geomean
     all_there = len(ratio) == len(by_flow[subject])
     return f"{mean:.3f}" + ("" if all_there else f" ({len(ratio)} of {len(by_flow[subject])})")

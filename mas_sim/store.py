@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mas_sim._store_file import KEPT, check_store, connect, create, refuse, store_errors
+from mas_sim.errors import ConfigError, Fault, nearest
 from mas_sim.results import inputs_of
 from mas_sim.sweep_file import Sweep
 from mas_sim.sweep_point import Job, Outcome, digest_of
@@ -272,8 +273,6 @@ def load_results(path: str | Path, sweep: str | None = None) -> "pd.DataFrame":
 
 def chosen_sweep(store: Store, name: str | None) -> dict[str, Any]:
     """Return the sweep of a store that is meant: the last started of that name or id, or of all."""
-    from mas_sim.errors import ConfigError, Fault, nearest
-
     sweeps = store.sweeps()
     chosen = [one for one in sweeps if name in (None, one["name"], one["id"])]
     if chosen:

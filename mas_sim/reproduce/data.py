@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mas_sim.comparison import Spread
 from mas_sim.reproduce.claims import Claim, load_claims
 from mas_sim.store import Store
 from mas_sim.sweep_file import Sweep
@@ -78,7 +79,7 @@ def ratios(values: Values, above: str, below: str) -> dict[str, float]:
 
 def geomean(values: Sequence[float]) -> float:
     """Return the geometric mean of positive figures; NaN of none."""
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+    return Spread.of(values).geomean if values else math.nan
 
 
 def extreme(values: Mapping[str, float], pick: Callable[..., str]) -> tuple[str, float]:
