@@ -27,7 +27,10 @@ EVALUATIONS, SEEDS = 2000, 5
 
 
 def ideal(r: float) -> float:
-    """Return the speedup of a perfect overlap of MAC and VEC over none, VEC taking `r` times as long as MAC."""
+    """Return the speedup of a perfect overlap of MAC and VEC over none, VEC taking `r` times as long as MAC.
+
+    Two units in turn take 1 + r, side by side the longer of 1 and r (in units of MAC time); our own derivation.
+    """
     return (1 + r) / max(1.0, r)
 
 
@@ -155,7 +158,8 @@ def quality(page: Page, data: Data) -> None:
              *map(times, leads), ", ".join(others) or "none"]
         )  # fmt: skip
     head = ["objective", "evaluations", "mean gap", "worst gap", "flat over mas, found", "proven", "another winner in"]
-    page.table(head, rows, "MCTS, one seed, against the proven optimum; winners within 0.1 % of the best count as such")
+    same = f"winners within {percent(SAME)} of the best count as such"
+    page.table(head, rows, f"MCTS, one seed, against the proven optimum; {same}")
     page.rows(["objective", "evaluations", "network", "dataflow", "gap"], gaps, "gaps", "Every gap")
     told = ", ".join(f"{count} at {budget:,} evaluations" for budget, count in sorted(wrong.items()))
     page.finding(

@@ -108,7 +108,7 @@ def _one_sweep(
         rows.append([f"{value:g}{own}", times(speedups[value]), ", ".join(best), times(lead)])
     points = data.done(name)
     networks = len({row["workload"] for row in points})
-    head = [f"{column} ({unit})", "mas over flat", "fewest cycles (all within 0.5 %)", "lead over the next"]
+    head = [f"{column} ({unit})", "mas over flat", f"fewest cycles (all within {percent(TIES)})", "lead over the next"]
     page.table(head, rows, f"`mas-sim sweep {name}`: geometric means of {networks} networks")
     figure = plots.sweep_figure(points, column, ratio=(BASELINE, SUBJECT))
     page.figure(figure, name, f"Speedup of mas over flat: {what}")

@@ -104,6 +104,7 @@ def test_is_every_published_figure_compared_with_a_reason() -> None:
         assert cells[1] == claim.text
         assert cells[3] in ("agrees", "differs", "not comparable")
         assert len(cells[4]) > 20
+        assert claim.what in (LANDED / f"{claim.section}.md").read_text(encoding="utf-8")
 
 
 def test_do_the_landed_settings_name_what_made_it() -> None:

@@ -57,7 +57,7 @@ def test_is_a_sweep_killed_three_times_the_same_as_one_that_was_not(
     assert [path.name for path in out.iterdir()] == [STORE_NAME]
 
 
-def test_do_two_sweeps_into_one_store_at_once_share_the_work(
+def test_do_two_sweeps_into_one_store_at_once_give_every_point_once(
     sweep: Sweep, file: Path, uninterrupted: pd.DataFrame, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
