@@ -210,13 +210,19 @@ def _finished(distributed: Any, client: Any, futures: list[Any]) -> list[Any]:
 
 
 def _outcome(distributed: Any, future: Any, job: Job) -> Finished:
-    """Return what a worker made of a job; that of one whose workers died of it has failed."""
-    if future.status == "finished":
+    """Return what a worker made of a job; that of one whose workers died of it has failed.
+
+    The status is not asked first: the worker may die after it was done and before it is fetched; then Dask computes the
+    job elsewhere, and the same future may yet be finished, killed, or take too long (`TimeoutError`).
+    """
+    try:
         return job, future.result(timeout=POLL_SECONDS)
-    error = future.exception(timeout=POLL_SECONDS)
-    if isinstance(error, distributed.KilledWorker):
+    except distributed.KilledWorker as error:
         return job, Outcome(
             job.key, "failed", f"{error.allowed_failures + 1} workers died computing it (out of memory?)"
         )
-    # `run_point` raises nothing, so it could not even be called.
-    raise MasSimError(f"a Dask worker cannot compute points: {type(error).__name__}: {error}") from None
+    except Exception as error:
+        if future.status != "error":  # not the job's: of the cluster, or of the time that it takes
+            raise
+        # `run_point` raises nothing, so it could not even be called.
+        raise MasSimError(f"a Dask worker cannot compute points: {type(error).__name__}: {error}") from None

@@ -1,6 +1,7 @@
 """Whether a sweep survives being killed, in any of its processes, at any moment: real processes, real signals."""
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -15,9 +16,12 @@ import pytest
 from killing import PATIENCE_SECONDS, kill_three_times, results_of, rows_in, start, wait_for_rows, wait_until_gone
 from sweep_files import SWEEP, write_sweep
 
+from mas_sim._engines import _outcome
+from mas_sim.errors import MasSimError
 from mas_sim.store import STORE_NAME, Store, load_results
 from mas_sim.sweep import run_sweep
 from mas_sim.sweep_file import Sweep, load_sweep
+from mas_sim.sweep_point import run_point
 
 MANY = SWEEP.replace("[16, 64, 5120]", "{from: 16, to: 400, step: 16}").replace("factor: 2", "factor: 1.7")
 
@@ -156,6 +160,36 @@ def test_does_a_point_that_kills_its_dask_workers_fail_and_not_hang(file: Path, 
     assert "workers died" in frame["reason"][2]
     assert (frame["status"] == "done").sum() > len(sweep) // 2
     assert "missing" not in set(frame["status"])
+
+
+class FetchedLate:
+    """A future that was done when it was waited for, whose worker died before its result was fetched."""
+
+    def __init__(self, becomes: object) -> None:
+        self.status, self._becomes = "lost", becomes
+
+    def exception(self, timeout: float) -> BaseException | None:
+        return self._becomes if isinstance(self._becomes, BaseException) else None
+
+    def result(self, timeout: float) -> object:
+        if isinstance(self._becomes, BaseException):
+            self.status = "pending" if isinstance(self._becomes, TimeoutError) else "error"
+            raise self._becomes
+        self.status = "finished"
+        return self._becomes
+
+
+def test_is_a_job_whose_worker_dies_just_before_it_is_fetched_computed_elsewhere(sweep: Sweep) -> None:
+    distributed = importlib.import_module("distributed")
+    job = sweep.point(0).job
+    outcome = run_point(job)
+    assert _outcome(distributed, FetchedLate(outcome), job) == (job, outcome)
+    with pytest.raises(TimeoutError):  # it is waited for again
+        _outcome(distributed, FetchedLate(TimeoutError()), job)
+    killed = distributed.KilledWorker("key", None, 1)
+    assert _outcome(distributed, FetchedLate(killed), job)[1].reason == "2 workers died computing it (out of memory?)"
+    with pytest.raises(MasSimError, match="a Dask worker cannot compute points: AttributeError: run_point"):
+        _outcome(distributed, FetchedLate(AttributeError("run_point")), job)
 
 
 def test_is_a_cluster_without_workers_in_the_end_said_so(file: Path, tmp_path: Path) -> None:
