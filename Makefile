@@ -29,7 +29,8 @@ run: $(MAIN)
 test: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@echo "types, and beside them the first compilation"
+	$(BIN)/mypy & types=$$!; $(BIN)/mas-sim compare --workload vit_b_16 --dataflow all --check >/dev/null && wait $$types
 	$(BIN)/pytest -n 2
 
 coverage: $(TOOLS)

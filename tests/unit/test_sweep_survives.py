@@ -97,6 +97,11 @@ def dask_cluster(folder: Path, workers: int, *more: str) -> Iterator[tuple[str, 
         address = json.loads(contact.read_text())["address"]
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(folder), *more)
         started += [launch("distributed.cli.dask_worker", address, *options) for _ in range(workers)]
+        # A client that only waits for workers takes seconds to import; the scheduler logs each that has registered.
+        while (folder / "log").read_text().count("Starting worker compute stream") < workers:
+            assert all(process.poll() is None for process in started), (folder / "log").read_text()
+            assert time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.02)
         yield address, started[1:]
     finally:
         for process in started:
@@ -109,7 +114,6 @@ def test_does_a_dask_cluster_that_loses_a_worker_give_every_point_once(
 ) -> None:
     out = tmp_path / "out"
     with dask_cluster(tmp_path, workers=2) as (address, workers):
-        wait_for_workers(address, 2)
         process = start(file, out, "--dask", address)
         wait_for_rows(out, len(sweep) // 4, process)
         workers[0].send_signal(signal.SIGKILL)
@@ -118,12 +122,6 @@ def test_does_a_dask_cluster_that_loses_a_worker_give_every_point_once(
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
     pd.testing.assert_frame_equal(results_of(out), uninterrupted)
     assert rows_in(out) == len(sweep)
-
-
-def wait_for_workers(address: str, count: int) -> None:
-    """Wait in a process of its own: a client leaves threads and warnings behind."""
-    code = f"import distributed; distributed.Client({address!r}).wait_for_workers({count}, timeout=60)"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
 
 
 DEADLY = """
@@ -146,7 +144,6 @@ def test_does_a_point_that_kills_its_dask_workers_fail_and_not_hang(file: Path, 
     preload = tmp_path / "deadly.py"
     preload.write_text(DEADLY)
     with dask_cluster(tmp_path, 4, "--preload", str(preload)) as (address, _):
-        wait_for_workers(address, 4)
         code = (
             "import sys; from mas_sim import _engines as e; e.POLL_SECONDS = 0.2\n"
             f"sys.argv = ['', 'sweep', {str(file)!r}, '--out', {str(tmp_path / 'out')!r}, '--dask', {address!r}]\n"
@@ -194,7 +191,6 @@ def test_is_a_job_whose_worker_dies_just_before_it_is_fetched_computed_elsewhere
 
 def test_is_a_cluster_without_workers_in_the_end_said_so(file: Path, tmp_path: Path) -> None:
     with dask_cluster(tmp_path, workers=1) as (address, workers):
-        wait_for_workers(address, 1)
         code = (
             "import sys; from mas_sim import _engines as e; e.POLL_SECONDS, e.ALONE_SECONDS = 0.2, 1.0\n"
             f"sys.argv = ['', 'sweep', {str(file)!r}, '--out', {str(tmp_path / 'out')!r}, '--dask', {address!r}]\n"
