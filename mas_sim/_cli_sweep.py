@@ -1,15 +1,15 @@
 """The commands `mas-sim sweep` and `mas-sim results`: many points from one file, and what came out of them."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from mas_sim._cli_options import INTERRUPTED, JsonOption, plain_console, print_json
-from mas_sim._engines import processors
+from mas_sim._engines import find_scheduler, processors
 from mas_sim.errors import MasSimError
 from mas_sim.store import Store, chosen_sweep, store_path
 from mas_sim.sweep import SweepProgress, SweepState, estimate, run_sweep
@@ -47,14 +47,20 @@ def sweep_command(
     for line in shown.plan_lines(sweep):
         typer.echo(line, err=True)
     if out is None or dry_run:
-        typer.echo(shown.estimate_words(estimate(sweep, jobs=workers)), err=True)
+        with timing_progress() as timing:
+            found = estimate(sweep, jobs=workers, progress=timing)
+        typer.echo(shown.estimate_words(found), err=True)
         return
+    if dask is not None:
+        find_scheduler(dask)  # before there is a folder with nothing in it
     if resume:
         _check_there_is_something(sweep, out)
     with Store.open(out, create_missing=True) as store:
         try:
             if dask is None:
-                typer.echo(shown.estimate_words(estimate(sweep, store, jobs=workers, retry_failed=resume)), err=True)
+                with timing_progress() as timing:
+                    found = estimate(sweep, store, jobs=workers, retry_failed=resume, progress=timing)
+                typer.echo(shown.estimate_words(found), err=True)
             with sweep_progress(sweep.name) as progress:
                 run_sweep(sweep, store, jobs=workers, dask=dask, retry_failed=resume, progress=progress)
         except KeyboardInterrupt:
@@ -95,6 +101,22 @@ def _exit_if_failed(frame: "pd.DataFrame") -> None:
     for reason, count in failed["reason"].value_counts().head(5).items():
         typer.echo(f"error: {count:,} points failed: {reason}", err=True)
     raise typer.Exit(1)
+
+
+@contextmanager
+def timing_progress() -> Iterator[Callable[[int], None]]:
+    """Show that points are timed for the estimate: a line that goes again, on a terminal; else one that stays."""
+    console = plain_console(stderr=True)
+    words = "timing a few points (the very first use compiles, for about a minute)"
+    with console.status(words) if console.is_terminal else nullcontext() as status:
+
+        def step(count: int) -> None:
+            if status is not None:
+                status.update(f"{words}: {count} timed")
+            elif count == 0:
+                typer.echo(words, err=True)
+
+        yield step
 
 
 @contextmanager

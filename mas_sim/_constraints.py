@@ -67,8 +67,10 @@ class Constraint:
             If it divides by zero, or compares what cannot be compared.
         """
         values = [_product(term, lookup) for term in self.terms]
+        pairs = list(zip(self.signs, values[:-1], values[1:], strict=True))
         try:
-            pairs = zip(self.signs, values[:-1], values[1:], strict=True)
+            if any(sign not in ("==", "!=") and bool in (type(left), type(right)) for sign, left, right in pairs):
+                raise TypeError  # Python orders them: True is 1
             return all(_COMPARISONS[sign](left, right) for sign, left, right in pairs)
         except TypeError:
             raise ConstraintError(f"compares {' with '.join(map(repr, values))}, which have no order") from None

@@ -137,6 +137,22 @@ def _knock(address: str) -> None:
         raise MasSimError(f"no Dask scheduler answers at {address!r}: {error}") from None
 
 
+def find_scheduler(address: str) -> Any:
+    """Return the module of Dask, once a scheduler has answered at that address.
+
+    Raises
+    ------
+    MasSimError
+        If Dask is not installed, or nothing answers.
+    """
+    try:
+        distributed: Any = importlib.import_module("distributed")  # slow to import, and may not be there
+    except ImportError:
+        raise MasSimError('--dask needs Dask, which is not installed: pip install "mas_sim[dask]"') from None
+    _knock(address)
+    return distributed
+
+
 def dask_engine(address: str) -> AbstractContextManager[Engine]:
     """Give the engine of a Dask cluster, by the address of its scheduler.
 
@@ -147,14 +163,10 @@ def dask_engine(address: str) -> AbstractContextManager[Engine]:
     MasSimError
         If Dask is not installed, or there is no scheduler or no worker at that address.
     """
-    try:
-        distributed: Any = importlib.import_module("distributed")  # slow to import, and may not be there
-    except ImportError:
-        raise MasSimError('--dask needs Dask, which is not installed: pip install "mas_sim[dask]"') from None
+    distributed = find_scheduler(address)
 
     @contextmanager
     def connected() -> Iterator[Engine]:
-        _knock(address)
         with distributed.Client(address, timeout=CONNECT_SECONDS) as client:
             if not client.ncores():
                 raise MasSimError(f"the Dask scheduler at {address} has no workers")

@@ -110,7 +110,10 @@ def check_store(path: Path) -> None:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
     except FileNotFoundError:
-        raise refuse(path, "no such file: there are no results here") from None
+        raise refuse(
+            path,
+            "no such file: there are no results here (`mas-sim sweep` leaves them, and `mas-sim reproduce`)",
+        ) from None
     except OSError as error:
         raise refuse(path, f"cannot be read: {error.strerror or error}") from None
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):

@@ -109,3 +109,19 @@ def crossed(axes: Mapping[str, Sequence[Any]], zipped: Sequence[Mapping[str, Seq
         groups.append([dict(zip(group, row, strict=True)) for row in rows])
     for parts in itertools.product(*groups):
         yield {path: value for part in parts for path, value in part.items()}
+
+
+def moving_together(axes: Sequence[str], places: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the axes in groups of those that always change together, as zipped ones do; most stand alone.
+
+    Parameters
+    ----------
+    places
+        What the fields on the axes are, at every place of a sweep.
+    """
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for number, axis in enumerate(axes):
+        firsts: dict[str, int] = {}
+        order = tuple(firsts.setdefault(repr(place[axis]), at) for at, place in enumerate(places))
+        groups.setdefault(order if len(firsts) > 1 else (-1, number), []).append(axis)
+    return [tuple(group) for group in groups.values()]

@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mas_sim._sweep_axes import moving_together
 from mas_sim.comparison import Spread
 from mas_sim.sweep import Estimate
 from mas_sim.sweep_file import Sweep
@@ -28,9 +29,9 @@ def plan_lines(sweep: Sweep) -> list[str]:
     count = len(sweep)
     lines = [f"{sweep.name}: {count:,} points on {sweep.arch.name}"]
     lines += [f"  {sweep.question.strip()}"] if sweep.question.strip() else []
-    for path in sweep.axes:
-        seen = list(dict.fromkeys(_shown(values[path]) for values, _ in sweep.places))
-        lines.append(f"  {path}: {_listed(seen)}")
+    for group in moving_together(sweep.axes, [values for values, _ in sweep.places]):
+        seen = list(dict.fromkeys(" with ".join(_shown(values[path]) for path in group) for values, _ in sweep.places))
+        lines.append(f"  {' with '.join(group)}: {_listed(seen)}")
     lines.append(f"  workloads: {_listed([workload.name for workload in sweep.workloads])}")
     lines.append(f"  dataflows: {', '.join(sweep.dataflows)}")
     lines.append(f"  search: {sweep.search.method}, {sweep.search.goal.describe()}")
@@ -51,7 +52,8 @@ def estimate_words(found: Estimate) -> str:
     """Say how long the rest of a sweep will take."""
     if not found.missing:
         return "nothing is missing: every point is there"
-    how = "from the times of its finished points" if not found.timed else f"from {found.timed} points timed now"
+    timed = f"{found.timed} points" if found.timed > 1 else "1 point"
+    how = f"from {timed} timed now" if found.timed else "from the times of its finished points"
     processes = "1 process" if found.jobs == 1 else f"{found.jobs} processes"
     return f"{found.missing:,} points to do, about {duration(found.seconds)} on {processes} ({how})"
 
@@ -80,11 +82,13 @@ def results_table(frame: pd.DataFrame, axes: Sequence[str]) -> Group:
     objectives = [one for one in dict.fromkeys(frame["objective"]) if isinstance(one, str)]
     kinds = list({one.partition(",")[0].partition(":")[0] for one in objectives})
     what = {"energy": "energy", "edp": "EDP"}.get(kinds[0], "cycles") if len(kinds) == 1 else "cost"
+    if what == "cycles" and kinds[:1] not in ([], ["latency"]):
+        what = f"cycles, of tilings that are best in {objectives[0]},"
     over = frame["workload"].nunique()
     title = f"{what} as a multiple of {subject}'s" + (f", geometric mean of {over} workloads" if over > 1 else "")
     table = Table()
     for path in axes:
-        table.add_column(path, justify="right")
+        table.add_column(path.replace(".", ".\n"), justify="right")
     for flow in flows:
         table.add_column(flow, justify="right")
     groups = list(values.groupby(list(axes), sort=False, dropna=False)) if axes else [((), values)]

@@ -106,6 +106,8 @@ def export(frame: pd.DataFrame, path: str | Path) -> Path:
     file = Path(path)
     if file.suffix not in (".csv", ".parquet"):
         raise MasSimError(f"{file}: results are exported to a name that ends in .csv or .parquet")
+    if not file.parent.is_dir():
+        raise MasSimError(f"{file}: cannot be written: there is no folder {file.parent}")
     draft = file.with_name(f".{file.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
         if file.suffix == ".csv":

@@ -56,6 +56,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+ANEW = "`mas-sim sweep` with --resume computes such points anew"
+
+
 class Store:
     """A results store, open; a context that closes it.
 
@@ -112,13 +115,13 @@ class Store:
         facts = (sweep.name, sweep.question, sweep.text, json.dumps(sweep.axes), len(sweep))
         with self._use("the sweep cannot be written"), self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
-            new = connection.execute("SELECT 1 FROM sweeps WHERE id = ?", (sweep.id,)).fetchone() is None
+            known = connection.execute("SELECT number FROM sweeps WHERE id = ?", (sweep.id,)).fetchone()
             number = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM sweeps").fetchone()[0]
-            if new:
+            if known is None:
                 row = (sweep.id, number, *facts, sweep.model_version, _now())
                 connection.execute("INSERT INTO sweeps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
                 connection.executemany("INSERT INTO plan VALUES (?, ?, ?, ?, ?, ?)", _plan(sweep))
-            else:  # the last one started is the one that is meant where none is named
+            elif known[0] != number - 1:  # the last one started is the one that is meant where none is named
                 connection.execute("UPDATE sweeps SET number = ? WHERE id = ?", (number, sweep.id))
 
     def finished(self, keys: Iterable[str], *, failed: bool = True) -> set[str]:
@@ -133,6 +136,24 @@ class Store:
                 rows = self._connection.execute(f"SELECT key FROM points WHERE key IN ({marks}){rule}", some)
                 found |= {row[0] for row in rows}
         return found
+
+    def damaged(self, keys: Iterable[str]) -> set[str]:
+        """Return which of the keys have a result that is not what was written."""
+        found: set[str] = set()
+        asked = list(keys)
+        with self._use(_READING):
+            for start in range(0, len(asked), CHUNK):
+                some = asked[start : start + CHUNK]
+                query = f"SELECT key, result, result_digest FROM points WHERE key IN ({', '.join('?' * len(some))})"
+                rows = self._connection.execute(query, some)
+                found |= {key for key, text, digest in rows if text is not None and _digest(text) != digest}
+        return found
+
+    def discard(self, keys: Iterable[str]) -> None:
+        """Note of points that their results are damaged: as points that failed by themselves, to be computed anew."""
+        query = "UPDATE points SET status = 'failed', reason = ?, result = NULL, result_digest = ? WHERE key = ?"
+        with self._use("a damaged result cannot be discarded"), self._connection as connection:
+            connection.executemany(query, [("its result was damaged", _digest(None), key) for key in keys])
 
     def write(self, job: Job, outcome: Outcome) -> bool:
         """Write the row of a finished point; it is on the disk when this returns.
@@ -198,7 +219,7 @@ class Store:
         if text is None:
             return None
         if _digest(text) != digest:
-            raise refuse(self.path, f"is corrupt: the result of point {key} is not what was written")
+            raise refuse(self.path, f"is corrupt: the result of point {key} is not what was written; {ANEW}")
         result: dict[str, Any] = json.loads(text)
         return result
 

@@ -7,18 +7,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mas_sim._engines import Finished, dask_engine, local_engine, threads_of
+from mas_sim._engines import Finished, dask_engine, find_scheduler, local_engine, threads_of
 from mas_sim._model_version import model_version
+from mas_sim._store_file import refuse
 from mas_sim.errors import MasSimError
-from mas_sim.store import Store
+from mas_sim.store import ANEW, Store
 from mas_sim.sweep_file import Sweep, load_sweep
 from mas_sim.sweep_point import Job, Outcome, run_point
 
 GOLDEN = 0.6180339887498949
 """Steps of this share of a circle spread evenly over it, however many are taken (Weyl 1916)."""
 
-LEAST_TIMED, MOST_TIMED, TIMED_SECONDS = 3, 20, 3.0
-"""An estimate times at least three points, and more until they have taken three seconds."""
+MOST_TIMED, TIMED_SECONDS = 20, 3.0
+"""An estimate times points until they have taken three seconds, and no more of them than this."""
 
 SweepProgress = Callable[["SweepState"], None]
 
@@ -106,14 +107,17 @@ def run_sweep(
     ConfigError
         If the sweep's file or the store is wrong; nothing is computed, or changed, then.
     MasSimError
-        If there is no such cluster, or its workers run another model.
+        If there is no such cluster, its workers run another model, or `jobs` is less than 1.
     """
     if not isinstance(sweep, Sweep):
         sweep = load_sweep(sweep)
+    _check_jobs(jobs)
     if not isinstance(store, Store):
+        if dask is not None:
+            find_scheduler(dask)  # before there is a folder with nothing in it
         with Store.open(store, create_missing=True) as opened:
             return run_sweep(sweep, opened, jobs=jobs, dask=dask, retry_failed=retry_failed, progress=progress)
-    store.begin(sweep)
+    _begin(sweep, store, retry_failed)
     waiting, began = _waiting(sweep, store.finished(sweep.keys, failed=not retry_failed)), time.perf_counter()
     points = len(set(sweep.keys))
     state = SweepState(points, points - len(waiting))
@@ -130,6 +134,20 @@ def run_sweep(
                 if progress is not None:
                     progress(_now(state, skipped, began))
     return _now(state, skipped, began)
+
+
+def _check_jobs(jobs: int) -> None:
+    if jobs < 1:
+        raise MasSimError(f"jobs must be at least 1 (got {jobs})")
+
+
+def _begin(sweep: Sweep, store: Store, retry_failed: bool) -> None:
+    """Write down that a sweep is run; refuse a store with damaged results of it, or have those computed anew."""
+    damaged = store.damaged(dict.fromkeys(sweep.keys))
+    if damaged and not retry_failed:
+        raise refuse(store.path, f"is corrupt: {len(damaged):,} results are not what was written; {ANEW}")
+    store.discard(damaged)
+    store.begin(sweep)
 
 
 def _waiting(sweep: Sweep, kept: set[str]) -> list[int]:
@@ -187,39 +205,62 @@ class Estimate:
         Points that were timed for it, just now; 0 if their times were known.
     jobs
         Processes that will share the work.
+    overhead_seconds
+        What a point takes besides: to make its inputs and to write its row.
     """
 
     missing: int
     seconds_per_point: float
     timed: int
-
     jobs: int
+    overhead_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """The wall time of what is missing."""
-        return self.missing * self.seconds_per_point / self.jobs
+        """The wall time of what is missing; one process alone makes inputs and writes rows."""
+        shared = (self.seconds_per_point + self.overhead_seconds) / self.jobs
+        return self.missing * max(shared, self.overhead_seconds)
 
 
-def estimate(sweep: Sweep, store: Store | None = None, *, jobs: int = 1, retry_failed: bool = False) -> Estimate:
+def estimate(
+    sweep: Sweep,
+    store: Store | None = None,
+    *,
+    jobs: int = 1,
+    retry_failed: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Estimate:
     """Estimate how long the points of a sweep take that a store does not hold.
 
-    From the times of those that it holds; if there are none, a few are computed here and now, spread over the sweep.
-    The first is not counted, because it loads what is compiled. Where there is a store they are written to it: nothing
-    is computed in vain.
+    From the times of those that it holds; if there are none, some are computed here and now, spread over the sweep,
+    until they have taken three seconds. Where there is a store they are written to it: nothing is computed in vain.
+
+    Parameters
+    ----------
+    progress
+        Called with the number of points timed so far, before each.
+
+    Raises
+    ------
+    MasSimError
+        As `run_sweep`.
     """
+    _check_jobs(jobs)
     keys = list(dict.fromkeys(sweep.keys))
     there: set[str] = set()
     if store is not None:
-        store.begin(sweep)
+        _begin(sweep, store, retry_failed)
         there = store.finished(keys, failed=not retry_failed)
         known = store.seconds_per_point(sweep.id)
         if known is not None or len(there) == len(keys):
             return Estimate(len(keys) - len(there), known or 0.0, 0, jobs)
     times: list[float] = []
+    began = time.perf_counter()
     for position in spread(len(sweep)):
-        if len(times) > MOST_TIMED or (len(times) > LEAST_TIMED and sum(times[1:]) > TIMED_SECONDS):
+        if len(times) == MOST_TIMED or sum(times) > TIMED_SECONDS:
             break
+        if progress is not None:
+            progress(len(times))
         job = sweep.point(position, threads_of(jobs)).job
         if job.key in there:  # a twin
             continue
@@ -228,9 +269,9 @@ def estimate(sweep: Sweep, store: Store | None = None, *, jobs: int = 1, retry_f
         times.append(outcome.seconds)
         if store is not None:
             store.write(job, outcome)
-    counted = times[1:] or times
+    spent, mean = time.perf_counter() - began, sum(times) / len(times)
     missing = len(keys) - (len(times) if store is not None else 0)
-    return Estimate(missing, sum(counted) / len(counted), len(counted), jobs)
+    return Estimate(missing, mean, len(times), jobs, spent / len(times) - mean)
 
 
 __all__ = ["Estimate", "Outcome", "SweepState", "estimate", "run_sweep", "spread"]

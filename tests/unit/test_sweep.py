@@ -1,6 +1,8 @@
 """Whether a sweep computes what is missing, once each, whatever happens to it on the way."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,15 @@ from sweep_files import SWEEP, write_sweep
 from mas_sim._engines import KILLED, local_engine
 from mas_sim._sweep_tables import duration
 from mas_sim.dataflows import build_schedule
-from mas_sim.errors import MasSimError
+from mas_sim.errors import ConfigError, MasSimError
 from mas_sim.results_frame import BESIDES
 from mas_sim.search.base import SearchResult
 from mas_sim.search.exhaustive import ExhaustiveSearch
 from mas_sim.simulator import simulate
 from mas_sim.store import STORE_NAME, Store, load_results
-from mas_sim.sweep import SweepState, _waiting, estimate, run_sweep, spread
+from mas_sim.sweep import TIMED_SECONDS, Estimate, SweepState, _waiting, estimate, run_sweep, spread
 from mas_sim.sweep_file import Sweep, load_sweep
-from mas_sim.sweep_point import Job, run_point
+from mas_sim.sweep_point import Job, Outcome, run_point
 
 
 @pytest.fixture
@@ -219,17 +221,72 @@ def test_does_the_state_count_up_to_the_end(sweep: Sweep, tmp_path: Path) -> Non
     assert states[-1].left == 0
 
 
-def test_does_an_estimate_keep_what_it_computed(sweep: Sweep, tmp_path: Path) -> None:
+def test_does_an_estimate_keep_what_it_computed(sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mas_sim.sweep.MOST_TIMED", 4)
     assert estimate(sweep, jobs=2).missing == 18
+    counts: list[int] = []
     with Store.open(tmp_path, create_missing=True) as store:
-        first = estimate(sweep, store)
+        first = estimate(sweep, store, progress=counts.append)
         done = len(store.finished(sweep.keys))
-        assert 18 - first.missing == done == first.timed + 1
+        assert 18 - first.missing == done == first.timed == 4
+        assert counts == [0, 1, 2, 3]
         second = estimate(sweep, store, jobs=2)
         assert (second.missing, second.timed) == (first.missing, 0)
         assert second.seconds == pytest.approx(store.seconds_per_point(sweep.id) * second.missing / 2)  # type: ignore[operator]
         run_sweep(sweep, store)
         assert estimate(sweep, store).seconds == 0
+
+
+def test_does_an_estimate_end_with_the_first_point_where_that_is_slow(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Outcome("", "done", seconds=TIMED_SECONDS + 1)
+    monkeypatch.setattr("mas_sim.sweep.run_point", lambda job: slow)
+    assert (estimate(sweep).timed, estimate(sweep).seconds_per_point) == (1, slow.seconds)
+
+
+def test_is_what_one_process_does_for_all_counted_in_an_estimate() -> None:
+    assert Estimate(100, 0.9, 5, 2, 0.1).seconds == pytest.approx(100 * 1.0 / 2)
+    assert Estimate(100, 0.1, 5, 64, 0.1).seconds == pytest.approx(100 * 0.1)  # more processes would not help
+
+
+@pytest.mark.parametrize("jobs", [0, -3])
+def test_are_fewer_than_one_process_refused_before_anything_is_made(sweep: Sweep, tmp_path: Path, jobs: int) -> None:
+    with pytest.raises(MasSimError, match="jobs must be at least 1"):
+        run_sweep(sweep, tmp_path / "out", jobs=jobs)
+    with pytest.raises(MasSimError, match="jobs must be at least 1"):
+        estimate(sweep, jobs=jobs)
+    assert not (tmp_path / "out").exists()
+
+
+def test_does_an_address_without_a_scheduler_leave_no_folder(sweep: Sweep, tmp_path: Path) -> None:
+    with pytest.raises(MasSimError, match="no Dask scheduler answers"):
+        run_sweep(sweep, tmp_path / "out", dask="tcp://127.0.0.1:1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_is_a_damaged_result_refused_before_anything_changes_and_computed_anew_if_asked(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    run_into(tmp_path, sweep)
+    whole, path = results_of(tmp_path), tmp_path / STORE_NAME
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE points SET result = replace(result, '1', '2') WHERE key = ?", (sweep.keys[3],))
+    before = path.read_bytes()
+    for act in (run_sweep, estimate):
+        with Store.open(tmp_path) as store, pytest.raises(ConfigError, match=r"corrupt: 1 results(.|\n)*--resume"):
+            act(sweep, store)
+    assert path.read_bytes() == before
+    state = run_into(tmp_path, sweep, retry_failed=True)
+    assert (state.kept, state.finished) == (17, 1)
+    pd.testing.assert_frame_equal(results_of(tmp_path), whole)
+
+
+def test_does_a_finished_sweep_that_is_run_again_change_nothing(sweep: Sweep, tmp_path: Path) -> None:
+    run_into(tmp_path, sweep)
+    before = (tmp_path / STORE_NAME).read_bytes()
+    run_into(tmp_path, sweep)
+    assert (tmp_path / STORE_NAME).read_bytes() == before
 
 
 @given(st.integers(0, 3000))

@@ -11,7 +11,8 @@ from sweep_files import SWEEP, write_sweep
 
 from mas_sim._constraints import ConstraintError, parse_constraint
 from mas_sim._model_version import model_version, sources
-from mas_sim._sweep_axes import AxisError, axis_values, crossed
+from mas_sim._sweep_axes import AxisError, axis_values, crossed, moving_together
+from mas_sim._sweep_tables import plan_lines
 from mas_sim.config import list_presets
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError, Fault
@@ -54,6 +55,16 @@ def test_are_zipped_axes_walked_together(tmp_path: Path) -> None:
     assert sweep.axes == (
         "l1.capacity_kib", "dram.bandwidth_gb_per_s", "vec.lanes", "vec.l1_port_bytes_per_cycle",
     )  # fmt: skip
+
+
+def test_are_zipped_axes_told_from_those_that_are_crossed(tmp_path: Path) -> None:
+    text = SWEEP.replace("axes:", "zipped: [{cores: [1, 2], vec.lanes: [8, 16]}]\naxes:\n  issue_cycles: [3]")
+    sweep = load_sweep(write_sweep(tmp_path, text))
+    groups = moving_together(sweep.axes, [values for values, _ in sweep.places])
+    assert ("cores", "vec.lanes") in groups
+    assert sorted(sum(groups, ())) == sorted(sweep.axes)
+    assert len(groups) == len(sweep.axes) - 1
+    assert "  cores with vec.lanes: 1 with 8, 2 with 16" in plan_lines(sweep)
 
 
 def test_do_axes_reach_workload_search_energy_table_and_whole_parts(tmp_path: Path) -> None:
@@ -213,7 +224,7 @@ def test_is_a_constraint_that_makes_no_sense_refused(text: str, says: str) -> No
     ("text", "says"),
     [
         ("1 / zero == 1", "zero"), ("dram.kind * 2 == 1", "no number"), ("mac.exp_steps < 3", "no order"),
-        ("l1.shared * 2 == 2", "no number"), ("dram.kind < 5", "no order"),
+        ("l1.shared * 2 == 2", "no number"), ("dram.kind < 5", "no order"), ("l1.shared > 0", "no order"),
     ],
 )  # fmt: skip
 def test_is_a_constraint_without_an_answer_refused(text: str, says: str) -> None:
@@ -298,6 +309,32 @@ def test_are_values_checked_even_where_a_field_is_misspelt(tmp_path: Path) -> No
     )
     paths = {fault.path for fault in faults_of(tmp_path, text)}
     assert paths == {"axes.l1.capacity_kb", "fixed.cores", "fixed.energy"}
+
+
+def test_does_no_fault_hide_those_behind_it(tmp_path: Path) -> None:
+    text = (
+        "nmae: x\nname: bad\narch: mas_egde\nworkloads: [bert_bas]\ndataflows: [mass]\nsearch: {limit: 1}\n"
+        "fixed: {l1.siz: 3, energy_table.dram.Mine.pj_per_byte: 1}\n"
+        "axes:\n  vec.lans: [1]\n  cores: []\nwhere: ['lanes > 3', cores]\n"
+    )
+    faults = faults_of(tmp_path, text)
+    assert [(fault.line, fault.path) for fault in faults] == [
+        (1, "nmae"), (6, "search.limit"), (3, "arch"), (4, "workloads.0"), (5, "dataflows.0"), (10, "axes.cores"),
+        (7, "fixed.l1.siz"), (9, "axes.vec.lans"), (11, "where.0"), (11, "where.1"),
+    ]  # fmt: skip
+
+
+def test_are_constraints_without_an_answer_said_beside_other_faults_and_all_at_once(tmp_path: Path) -> None:
+    where = "where: ['vec.lanes / 0 > 3', 'preemption.supported > 2', 'cores >= 1', 'dram.kind * 2 == 1']\n"
+    alone = [fault.path for fault in faults_of(tmp_path, SWEEP + where)]
+    assert alone == ["where.0", "where.1", "where.3"]
+    faults = faults_of(tmp_path, SWEEP.replace("[16, 64, 5120]", "[16, -1]") + where + "fixed: {l1.siz: 3}\n")
+    assert [fault.path for fault in faults] == ["fixed.l1.siz", "axes.l1.capacity_kib", *alone]
+
+
+def test_is_what_is_missing_within_a_value_named(tmp_path: Path) -> None:
+    faults = faults_of(tmp_path, SWEEP.replace("l1.capacity_kib: [16, 64, 5120]", "mac: [{rows: 3}]"))
+    assert {fault.path for fault in faults} >= {"axes.mac.cols", "axes.mac.l1_port_bytes_per_cycle"}
 
 
 def test_is_a_fault_of_several_fields_shown_with_the_point_and_workload(tmp_path: Path) -> None:
