@@ -93,18 +93,22 @@ V_FIRST, V_LAST, V_SPILLED, V_TO_VEC, V_STAYS, V_DRAINS = 1, 2, 4, 8, 16, 32
 
 
 @leaf
+def _skew(timing: int, p: IntArray) -> int:
+    """Cycles that a wavefront takes across the array, where the machine's `mac.timing` is this one; else 0."""
+    return int(p[P_ROWS] + p[P_COLS] - 2 if p[P_TIMING] == timing else 0)
+
+
+@leaf
 def _array_cycles(m: int, k: int, n: int, count: int, is_pv: bool, variant: int, p: IntArray) -> int:
     """Cycles of `count` products on the array, without what is there once an instruction.
 
     Where scores stay in the array (`V_STAYS`), each of its positions holds one: C adds a step for the local
     maximum, and O = P V takes `F` steps a fold, its sums running across the array, and one for the local sum (FuseMax).
     """
-    rows, cols = p[P_ROWS], p[P_COLS]
+    rows, cols, timing = p[P_ROWS], p[P_COLS], p[P_TIMING]
     if variant & V_STAYS:
-        if is_pv:
-            return int(count * ceil_div(m, rows) * ceil_div(k, cols) * (n + 1))
-        return int(count * ceil_div(m, rows) * ceil_div(n, cols) * (ceil_div(k, p[P_DEPTH]) + 1))
-    timing = p[P_TIMING]
+        columns, steps = (k, n + 1) if is_pv else (n, ceil_div(k, p[P_DEPTH]) + 1)
+        return int(count * ceil_div(m, rows) * ceil_div(columns, cols) * (steps + _skew(2, p)))
     return mac_array_cycles(m, k, n, count, rows, cols, p[P_DEPTH], 0 if timing == 1 else timing, p[P_STATIONARY])
 
 
@@ -137,8 +141,7 @@ def _operands(
         b_bytes += count * k * n * repeats_m * element
         operand_reads += count * (tall * k * ceil_div(n, cols) + k * n * ceil_div(tall, rows)) * element
         heads += count * stacked
-    if p[P_TIMING] == 1:
-        array += rows + cols - 2
+    array += _skew(1, p)
     if variant & V_DRAINS:
         array += rows
     return array, a_bytes, b_bytes, operand_reads, heads
@@ -227,7 +230,7 @@ def cost_of_exp(cost: IntArray, m: int, n: int, packs: IntArray, p: IntArray) ->
     """Fill `cost` for exp of a tile of `m x n` scores a head in the MAC array's own positions (FuseMax).
 
     One step subtracts the row's maximum, `mac.exp_steps` multiply-adds evaluate the polynomial; accumulators are read
-    and written once.
+    and written once. The wavefront crosses the array once an instruction (`pipelined`) or once a fold (`systolic`).
     """
     folds, heads = 0, 0
     for part in range(3):
@@ -235,8 +238,7 @@ def cost_of_exp(cost: IntArray, m: int, n: int, packs: IntArray, p: IntArray) ->
         folds += count * ceil_div(m * stacked, p[P_ROWS]) * ceil_div(n, p[P_COLS])
         heads += count * stacked
     elements = heads * m * n
-    fill = p[P_ROWS] + p[P_COLS] - 2 if p[P_TIMING] == 1 else 0
-    cost[C_CYCLES] = p[P_ISSUE] + folds * (1 + p[P_EXP_STEPS]) + fill
+    cost[C_CYCLES] = p[P_ISSUE] + folds * (1 + p[P_EXP_STEPS] + _skew(2, p)) + _skew(1, p)
     cost[C_MACS] = elements * p[P_EXP_STEPS]
     cost[C_VEC_ADD] = elements
     cost[C_L0_READ] = cost[C_L0_WRITE] = elements * p[P_ACC_ELEMENT]

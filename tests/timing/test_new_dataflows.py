@@ -282,6 +282,17 @@ def test_when_does_fusemax_do_each_step_with_exp_on_the_array() -> None:
     }
 
 
+@pytest.mark.parametrize(("timing", "fills"), [("ideal", 0), ("pipelined", 1), ("systolic", 2)])
+def test_does_every_fold_of_exp_on_a_systolic_array_fill_and_drain(timing: str, fills: int) -> None:
+    # The lengths above; across a 4 x 4 array it is 6 cycles, once an instruction or once for each of its two folds.
+    tiling = replace(TILING, overlap="none", exp_on="mac")
+    found = spans(build_schedule("fusemax", machine(**{"mac.timing": timing}), problem(1, 2), tiling))
+    lengths = {name: end - start for name, (start, end) in found.items()}
+    for tile in ("0.0", "0.1"):
+        steps = [lengths[f"{name} {tile}"] for name in ("qk", "exp", "pv")]
+        assert steps == [22 + 6 * fills, 14 + 6 * fills, 18 + 6 * fills]
+
+
 def test_do_the_last_tile_of_a_row_block_and_the_first_of_the_next_overlap_too() -> None:
     found = run("fusemax", problem(2, 1), overlap="pipelined")
     first, then = found["online 0.0"], found["qk 1.0"]
