@@ -26,6 +26,9 @@ from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
 from mas_sim.yaml_source import LineMap, cap_faults
 
+MAX_LISTED = 100
+"""Results that are listed where none, or none of that name, is picked."""
+
 _SEALED = ("arch", "workload", "dataflow", "tiling", "proven_optimal", "cycles", "energy_level", "objective")
 
 
@@ -170,13 +173,17 @@ def load_result(path: str | Path, pick: str | None = None) -> StoredResult:
     ConfigError
         With every fault of the file: if it cannot be read, is no result, misses anything, or was changed since it was
         written; or if it is not clear which of several results is meant (lists them).
+
+    Notes
+    -----
+    A file of several results may hold their inputs once, as `share_inputs` writes them.
     """
     file = str(path)
     data, line_of, faults = read_json(path)
     if "results" in data:
         place = _picked(data["results"], pick, file)
         lines: LineMap = {at[2:]: line for at, line in line_of.items() if at[:2] == ("results", place)}
-        data = data["results"][place]
+        data = _with_inputs(data["results"][place], data.get("shared_inputs"))
     else:
         lines = line_of
         if pick is not None:
@@ -199,10 +206,46 @@ def load_result(path: str | Path, pick: str | None = None) -> StoredResult:
     )  # fmt: skip
 
 
+def share_inputs(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a file of results whose inputs stand in it once, however many results they are the inputs of.
+
+    Returns
+    -------
+    dict
+        `shared_inputs`: machines, energy tables and workloads, each by a digest. `results`: as they are, with that
+        digest for each of their inputs.
+    """
+    shared: dict[str, dict[str, Any]] = {}
+    told = []
+    for result in results:
+        digests = {}
+        for name, value in result["inputs"].items():
+            canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
+            digests[name] = hashlib.sha256(canonical.encode()).hexdigest()[:12]
+            shared.setdefault(name, {})[digests[name]] = value
+        told.append({**result, "inputs": digests})
+    return {"shared_inputs": shared, "results": told}
+
+
+def _with_inputs(result: dict[str, Any], shared: object) -> dict[str, Any]:
+    """Return a result with the inputs that its digests stand for; what stands for nothing is left, a fault."""
+    digests = result.get("inputs")
+    if not isinstance(digests, dict) or not isinstance(shared, dict):
+        return result
+    kinds = {name: shared.get(name) for name in digests}
+    found = {
+        name: kind[digests[name]]
+        for name, kind in kinds.items()
+        if isinstance(kind, dict) and isinstance(digests[name], str) and digests[name] in kind
+    }
+    return {**result, "inputs": {**digests, **found}}
+
+
 def result_names(results: list[Any]) -> list[str]:
     """Name the results of a file: `WORKLOAD/DATAFLOW` (`WORKLOAD/auto` where that chose it), with `#2`, ... if alike.
 
-    What cannot run has an empty name.
+    A point of a sweep has its place in it behind that: `bert_base/mas@l1.capacity_kib=512,sync_cycles=8`. What cannot
+    run has an empty name.
     """
     names: list[str] = []
     seen: dict[str, int] = {}
@@ -211,6 +254,8 @@ def result_names(results: list[Any]) -> list[str]:
             names.append("")
             continue
         name = f"{result.get('workload')}/{result.get('chosen_by', result.get('dataflow'))}"
+        if isinstance(place := result.get("place"), dict):
+            name += "@" + ",".join(f"{axis}={value}" for axis, value in place.items())
         seen[name] = seen.get(name, 0) + 1
         names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return names
@@ -226,7 +271,8 @@ def _picked(results: object, pick: str | None, file: str) -> int:
         return names.index(there[0])
     if pick in there:
         return names.index(str(pick))
-    listed = ", ".join(name if name.isprintable() else repr(name) for name in there)
+    more = f", ... ({len(there)})" if len(there) > MAX_LISTED else ""
+    listed = ", ".join(name if name.isprintable() else repr(name) for name in there[:MAX_LISTED]) + more
     if pick is None:
         rule = f"holds {len(there)} results: pick one (--pick) of {listed}"
         raise ConfigError([Fault(file, None, "results", rule)])
