@@ -26,7 +26,7 @@ from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
 from mas_sim.yaml_source import LineMap, cap_faults
 
-MAX_LISTED = 100
+MAX_LISTED = 24
 """Results that are listed where none, or none of that name, is picked."""
 
 _SEALED = ("arch", "workload", "dataflow", "tiling", "proven_optimal", "cycles", "energy_level", "objective")

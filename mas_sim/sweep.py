@@ -96,7 +96,7 @@ def run_sweep(
     dask
         Address of a Dask scheduler, whose workers are used instead.
     retry_failed
-        Compute points anew whose row says that they failed by themselves.
+        Compute points anew that failed by themselves, or whose results are damaged.
     progress
         Called with the state when the run begins and after every point.
 
@@ -112,11 +112,18 @@ def run_sweep(
     if not isinstance(sweep, Sweep):
         sweep = load_sweep(sweep)
     _check_jobs(jobs)
-    if not isinstance(store, Store):
-        if dask is not None:
-            find_scheduler(dask)  # before there is a folder with nothing in it
-        with Store.open(store, create_missing=True) as opened:
-            return run_sweep(sweep, opened, jobs=jobs, dask=dask, retry_failed=retry_failed, progress=progress)
+    if isinstance(store, Store):
+        return _run(sweep, store, jobs, dask, retry_failed, progress)
+    if dask is not None:
+        find_scheduler(dask)  # before there is a folder with nothing in it
+    with Store.open(store, create_missing=True) as opened:
+        return _run(sweep, opened, jobs, dask, retry_failed, progress)
+
+
+def _run(
+    sweep: Sweep, store: Store, jobs: int, dask: str | None, retry_failed: bool, progress: SweepProgress | None
+) -> SweepState:
+    """Run a sweep into an open store."""
     _begin(sweep, store, retry_failed)
     waiting, began = _waiting(sweep, store.finished(sweep.keys, failed=not retry_failed)), time.perf_counter()
     points = len(set(sweep.keys))

@@ -7,13 +7,15 @@ a point: why there is no result is a result, too.
 import hashlib
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, ValidationInfo, field_validator
 
 from mas_sim._model_version import model_version
-from mas_sim.arch import Arch
+from mas_sim.arch import Arch, load_arch
 from mas_sim.comparison import search_facts
 from mas_sim.config import FrozenModel, broken_rule
 from mas_sim.crossover import swept_space
@@ -50,7 +52,7 @@ class SearchSettings(FrozenModel):
     evaluations : int or None
         Tilings that a method other than exhaustive may simulate; 2,000 unless given.
     seed : int
-        Of the method's chance; without effect on exhaustive search.
+        Of the method's chance; 0 for exhaustive search, which has none.
     max_cycles, max_energy_uj : float or None
         Only tilings of so many cycles, so much energy at most.
     """
@@ -79,7 +81,8 @@ class SearchSettings(FrozenModel):
         try:
             Objective.parse(value)
         except MasSimError as error:
-            raise broken_rule(str(error), value, nearest(value, OBJECTIVES)) from None
+            rule = str(error).partition("; did you mean")[0]  # which the fault adds itself
+            raise broken_rule(rule, value, nearest(value, OBJECTIVES)) from None
         return value
 
     @field_validator("evaluations")
@@ -91,6 +94,14 @@ class SearchSettings(FrozenModel):
                 raise broken_rule("has no effect on exhaustive search, which proves the optimum", value)
             return None
         return DEFAULT_EVALUATIONS if value is None else value
+
+    @field_validator("seed")
+    @classmethod
+    def _check_seed(cls, value: int, info: ValidationInfo) -> int:
+        """Refuse a seed where there is no chance: every result would be the same."""
+        if value and info.data.get("method", "exhaustive") == "exhaustive":
+            raise broken_rule("has no effect on exhaustive search, which proves the optimum", value)
+        return value
 
     @property
     def goal(self) -> Objective:
@@ -135,7 +146,7 @@ class Outcome:
     result
         The report as plain data (`Report.as_dict`) without its inputs, which the store keeps once; None if none.
     seconds
-        Wall time that the point took.
+        Wall time that the point took, without the loading of what is compiled.
     model_version
         Of the process that computed it.
     """
@@ -165,6 +176,13 @@ def key_of(arch_digest: str, workload_digest: str, dataflow: str, search: Search
     return digest_of(arch_digest, workload_digest, dataflow, search.model_dump(mode="json"), model)[:24]
 
 
+@cache
+def _warm_up() -> None:
+    """Load what is compiled, or compile it, once a process: no time of a point should hold that."""
+    tiny = Workload(name="tiny", heads=1, n_q=16, n_kv=16, head_dim_qk=16, head_dim_v=16)
+    _report(Job(0, "", load_arch("mas_edge"), tiny, "mas", SearchSettings(limit=2)))
+
+
 def run_point(job: Job) -> Outcome:
     """Search the tiling of one point, and report it.
 
@@ -173,6 +191,8 @@ def run_point(job: Job) -> Outcome:
     KeyboardInterrupt
         If the user stops it; a result that is only the best so far is never returned.
     """
+    with suppress(Exception):  # what is wrong with it is wrong with the point, too
+        _warm_up()
     began = time.perf_counter()
     result: dict[str, Any] | None = None
     status: Status = "failed"

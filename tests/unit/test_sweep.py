@@ -85,6 +85,15 @@ def test_does_overwriting_mas_overwrite(tmp_path: Path) -> None:
     assert len(done)
 
 
+def test_is_what_is_compiled_loaded_before_the_clock_starts(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[str] = []
+    monkeypatch.setattr("mas_sim.sweep_point._warm_up", lambda: ticks.append("warm"))
+    monkeypatch.setattr("mas_sim.sweep_point.time.perf_counter", lambda: ticks.append("clock") or 0.0)
+    assert run_point(sweep.point(0).job).seconds == 0.0
+    assert ticks[0] == "warm"
+    assert "clock" in ticks
+
+
 # --- Is only that done which is missing? ---
 
 

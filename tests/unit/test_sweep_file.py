@@ -380,3 +380,13 @@ def test_does_a_changed_source_make_another_model(monkeypatch: pytest.MonkeyPatc
     model_version.cache_clear()
     assert after.partition("+")[0] == before.partition("+")[0]
     assert after != before
+
+
+def test_is_a_seed_without_chance_refused_and_an_objective_named_once(tmp_path: Path) -> None:
+    text = SWEEP.replace("limit: 2", "limit: 2, objective: latncy") + "fixed: {search.seed: 3}\n"
+    first = faults_of(tmp_path, text)[0]
+    assert first.suggestion == "latency"
+    assert str(first).count("did you mean") == 1
+    (seed,) = faults_of(tmp_path, SWEEP + "fixed: {search.seed: 3}\n")
+    assert "no effect on exhaustive search" in seed.rule
+    assert load_sweep(write_sweep(tmp_path, SWEEP.replace("limit: 2", "method: mcts, seed: 3"))).search.seed == 3
