@@ -161,23 +161,6 @@ def mean_of(points: Sequence[float]) -> float:
     return geomean(points) if min(points) > 0 else 0.0
 
 
-def axis_name(column: str) -> str:
-    """Write the name of a swept column for an axis: the field, and its unit in brackets."""
-    units = {
-        "_kib": "KiB", "_gb_per_s": "GB/s", "_bytes": "bytes", "_cycles": "cycles", "_ghz": "GHz",
-        "_bytes_per_cycle": "bytes/cycle", "_pj": "pJ", "_nm": "nm", "_us": "us",
-    }  # fmt: skip
-    for ending, unit in sorted(units.items(), key=lambda item: -len(item[0])):
-        if column.endswith(ending):
-            return f"{_spelt(column.removesuffix(ending))} ({unit})"
-    return _spelt(column)
-
-
-def _spelt(name: str) -> str:
-    """Write a name in words; that of a field, which has dots, as it stands in files."""
-    return name if "." in name else name.replace("_", " ")
-
-
 def key_name(key: Key) -> str:
     """Write a value on an axis."""
     return f"{key:,.6g}" if isinstance(key, float) else key.removeprefix("\0")

@@ -113,7 +113,7 @@ def convergence_figure(
     seeds = "/".join(map(str, sorted(counts)))
     band = f"median and min..max of {seeds} seeds" if max(counts) > 1 else "one seed each"
     axes.set_xlabel(f"evaluations (tilings simulated); {band}")
-    axes.set_ylabel(f"best {quantity} so far")
+    axes.set_ylabel(f"best {quantity} so far (logarithmic)")
     longest = max(len(run.value) for runs in shown.values() for run in runs)
     axes.set_xlim(1, max(2, longest))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))

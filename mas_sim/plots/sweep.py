@@ -15,7 +15,6 @@ from mas_sim.plots._frames import (
     QUANTITIES,
     Key,
     Point,
-    axis_name,
     by_place,
     check_pair,
     in_order,
@@ -24,8 +23,10 @@ from mas_sim.plots._frames import (
     mean_of,
     sweep_rows,
 )
+from mas_sim.plots._labels import axis_name
 from mas_sim.plots._style import (
     BLACK,
+    COLOURS,
     DARK_GREY,
     GREY,
     Floats,
@@ -58,11 +59,13 @@ def sweep_figure(
     ideal_name: str = "ideal",
     workload: str | None = None,
     title: str | None = None,
+    x_label: str | None = None,
+    y_label: str | None = None,
 ) -> Figure:
     """Draw a sweep over one axis, a line for each dataflow; where a point is not done, the line is broken.
 
     With several workloads, a line is the geometric mean over them (where all are done), and each of them is a thin line
-    behind it.
+    behind it. Of a ratio, up to seven workloads have looks and names of their own.
 
     Parameters
     ----------
@@ -71,8 +74,7 @@ def sweep_figure(
     x
         The column that was swept. A point without a value there stands at `none`, before the others.
     y
-        The column of numbers, 0 or more, to draw: `cycles`, `total_pj`, ... The axis is logarithmic if they are spread
-        so, and none is 0.
+        The column of numbers, 0 or more, to draw (`cycles`, `total_pj`); on a logarithmic axis if spread so, without 0.
     ratio
         Two of the dataflows: draw `y` of the first over `y` of the second instead, which is the speedup of the second
         where `y` is cycles.
@@ -81,6 +83,8 @@ def sweep_figure(
         where rows differ).
     workload
         Draw this one only.
+    x_label, y_label
+        What stands on the axes, in place of the fields in words.
 
     Raises
     ------
@@ -96,17 +100,19 @@ def sweep_figure(
     if curve is not None:
         axes.plot(swept.places, curve, color=BLACK, lw=0.9, ls=(0, (6, 2)), label=ideal_name)
         drawn.append(curve)
-    under = _axes_of(axes, swept, x, y, np.concatenate(drawn))
-    _legend(figure, axes, len(swept.found), under + (0.2 if title else 0.0))
+    under = _axes_of(axes, swept, y, np.concatenate(drawn))
+    axes.set_xlabel(axis_name(x) if x_label is None else x_label)
+    if y_label is not None:
+        axes.set_ylabel(y_label)
+    _legend(figure, axes, swept, under + (0.2 if title else 0.0))
     if title is not None:
         figure.suptitle(title)
     return figure
 
 
-def _axes_of(axes: Axes, swept: "_Swept", x: str, y: str, drawn: Floats) -> float:
-    """Scale and name both axes; return by how many inches upright labels are taller than a line."""
+def _axes_of(axes: Axes, swept: "_Swept", y: str, drawn: Floats) -> float:
+    """Scale both axes, and name that of values; return by how many inches upright labels are taller than a line."""
     under = _swept_axis(axes, swept.keys, swept.places)
-    axes.set_xlabel(axis_name(x))
     value_axis(axes, drawn, below=0.1)
     if (drawn == 0).any():  # no logarithmic axis has a place for it
         top = float(np.nanmax(drawn)) or 1.0
@@ -124,12 +130,16 @@ def _axes_of(axes: Axes, swept: "_Swept", x: str, y: str, drawn: Floats) -> floa
     return under
 
 
-def _legend(figure: Figure, axes: Axes, count: int, more: float) -> None:
-    """Put the legend of so many workloads beneath the axes, and give the figure its height, some inches more."""
+def _legend(figure: Figure, axes: Axes, swept: "_Swept", more: float) -> None:
+    """Put the legend beneath the axes, and give the figure its height, some inches more."""
     handles: list[Any] = list(axes.get_legend_handles_labels()[0])
-    if count > 1:
-        handles.append(Line2D([], [], color=DARK_GREY, lw=1.8, label=f"thick: {GEOMEAN} of {count} workloads"))
-        handles.append(Line2D([], [], color=DARK_GREY, lw=0.5, label="thin: one workload"))
+    count = len(swept.found)
+    if count > 1 and not swept.named:
+        # Of one series in its colour; of several, each has its own.
+        colour = series(0)["color"] if len(swept.names) == 1 else DARK_GREY
+        thin = DARK_GREY if swept.ratio else colour
+        handles.append(Line2D([], [], color=colour, lw=1.8, label=f"thick: {GEOMEAN} of {count} workloads"))
+        handles.append(Line2D([], [], color=thin, lw=0.5, label="thin: one workload"))
     columns = columns_that_fit([str(handle.get_label()) for handle in handles], 4.6, 44)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=3.0)
     figure.set_size_inches(4.6, 2.7 + 0.16 * -(-len(handles) // columns) + more)
@@ -154,6 +164,7 @@ class _Swept:
         names = list(dict.fromkeys(str(row[by]) for row in self.rows))
         self.ratio, self.unit = ratio, QUANTITIES.get(y, (y, 1.0))[1]
         self.names = names if ratio is None else [f"{ratio[0]} / {ratio[1]}"]
+        self.named = ratio is not None and 1 < len(self.found) < len(COLOURS)
 
 
 def _draw(axes: Axes, swept: _Swept, k: int) -> Floats:
@@ -163,9 +174,11 @@ def _draw(axes: Axes, swept: _Swept, k: int) -> Floats:
     if len(lines) == 1:
         axes.plot(swept.places, lines[0], label=name, **look)
         return lines[0]
-    for line in lines:
-        colour = DARK_GREY if swept.ratio else look["color"]
-        axes.plot(swept.places, line, label="_workload", color=colour, lw=0.5, alpha=0.6)
+    for i, (workload, line) in enumerate(zip(swept.found, lines, strict=True)):
+        own = series(i + 1) | {"lw": 0.8, "ms": 3}  # thinner than the mean, which has the first look
+        grey = {"color": DARK_GREY if swept.ratio else look["color"], "lw": 0.5, "alpha": 0.6}
+        axes.plot(swept.places, line, label=workload if swept.named else "_workload", **(own if swept.named else grey))
+    name = f"{GEOMEAN} of {len(lines)}" if swept.named else name
     mean = np.array([mean_of([float(line[i]) for line in lines]) for i in range(len(swept.keys))])
     axes.plot(swept.places, mean, label=name, **{**look, "lw": 1.8})
     return np.concatenate([*lines, mean])

@@ -12,7 +12,8 @@ from typing import Any
 
 from mas_sim._model_version import model_version
 from mas_sim.errors import MasSimError, nearest
-from mas_sim.reproduce import memory, networks, questions, sensitivity
+from mas_sim.reproduce import bands, masks, memory, networks, questions, regimes, searching, sensitivity
+from mas_sim.reproduce.behind import how_to_run, write_results
 from mas_sim.reproduce.book import Book, Page
 from mas_sim.reproduce.data import Data
 from mas_sim.reproduce.summary import headline, summary
@@ -55,7 +56,7 @@ PARTS = (
          ("paper_networks",), networks.tables),
     Part("hardware", "Beside silicon", "What would a phone NPU gain?", ("paper_hardware",), networks.hardware),
     Part("convergence", "Figure 7: how search converges", "How soon does a search find the optimum?",
-         ("paper_networks",), questions.convergence),
+         ("paper_networks",), searching.convergence),
     Part("traffic", "DRAM accesses", "Who moves more bytes, and what does overwrite add?",
          ("paper_networks", "preemption"), memory.traffic),
     Part("limits", "Longest sequences", "How long a sequence can each dataflow run at all?",
@@ -63,17 +64,19 @@ PARTS = (
     Part("preemption", "Objection: preemption", "What does stopping a product cost, and is MAS faster without it?",
          ("preemption",), memory.preemption),
     Part("sensitivity", "Objection: sensitivity", "Which assumption does the conclusion hang on?",
-         tuple(sensitivity.SWEPT), sensitivity.tornado),
+         sensitivity.SWEEPS, sensitivity.tornado),
     Part("bands", "Energy bands", "Does the ranking survive what is not known of energies?",
-         ("paper_networks",), sensitivity.bands),
+         ("paper_networks",), bands.bands),
     Part("ratio", "The MAC:VEC ratio, and 2.75x", "Does the speedup follow the ratio, and what would reach 2.75x?",
-         ("mac_vec_ratio", "exp_cost"), questions.ratio),
+         ("mac_vec_ratio", "exp_cost", "paper_networks"), questions.ratio),
+    Part("masks", "Causal masks, layer norm, GeLU", "Does the speedup carry over to masks and other layers?",
+         ("masks", "paper_networks"), masks.masks),
     Part("objectives", "Latency or energy", "Does an energy objective widen the energy lead?",
          ("paper_networks",), questions.objectives),
     Part("regimes", "Regime map", "Which dataflow wins at which length and cost of softmax?",
-         ("regime_map",), sensitivity.regimes),
+         ("regime_map", "paper_networks"), regimes.regimes),
     Part("quality", "Quality of search", "Would a weak search have changed the ranking?",
-         ("search_quality", "paper_networks"), questions.quality),
+         ("search_quality", "paper_networks"), searching.quality),
 )  # fmt: skip
 
 
@@ -119,7 +122,9 @@ def reproduce(
                 progress(f"writing {part.name}", None)
             page = book.page(part.name, part.title, part.question)
             part.write(page, data)
+            how_to_run(page, data, part.sweeps)
             page.close()
+        write_results(book, data)
         if not chosen:
             summary(book, quick)
             headline(book, data)
@@ -149,17 +154,17 @@ def quick_part(sweep: Sweep) -> Sweep:
     """Return the part of a sweep that takes seconds: two of its networks, short sequences, the ends of other axes."""
     names = [workload.name for workload in sweep.workloads]
     small = [name for name in QUICK_WORKLOADS if name in names] or names[:1]
-    ends: dict[str, set[Any]] = {}
+    ends: dict[str, list[Any]] = {}  # lists, since a value may be one
     for path in sweep.axes:
-        seen = list(dict.fromkeys(values[path] for values, _ in sweep.places))
+        every = [values[path] for values, _ in sweep.places]
+        seen = [value for at, value in enumerate(every) if value not in every[:at]]
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in seen)
         if path == "workload.seq":
-            ends[path] = {value for value in seen if value <= QUICK_TOKENS}
+            ends[path] = [value for value in seen if value <= QUICK_TOKENS]
         elif path == "search.evaluations":
-            ends[path] = set(seen[:2])
+            ends[path] = seen[:2]
         else:
-            own = _own(sweep, path)
-            ends[path] = {seen[0], seen[-1], own} if numbers else set(seen)
+            ends[path] = [seen[0], seen[-1], _own(sweep, path)] if numbers else seen
 
     def keep(values: dict[str, Any], workload: str) -> bool:
         return workload in small and all(values[path] in kept for path, kept in ends.items())

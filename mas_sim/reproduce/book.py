@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mas_sim._table_parts import strict_json
 from mas_sim.errors import MasSimError
 from mas_sim.reproduce.claims import Verdict
+from mas_sim.results import share_inputs
 
 if TYPE_CHECKING:
     from mas_sim.plots import Figure
@@ -44,6 +45,11 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     numeric = [all(row[k][:1].isdigit() or row[k][:1] in "-+" for row in written) for k in range(len(head))]
     rule = ["---:" if right else "---" for right in numeric]
     return "\n".join(f"| {' | '.join(row)} |" for row in [list(head), rule, *written])
+
+
+def _lines(items: Iterable[tuple[str, Any]]) -> str:
+    """Write JSON values, each behind its name, one a line."""
+    return ",\n".join(name + json.dumps(item, separators=(",", ":"), allow_nan=False) for name, item in items)
 
 
 def atomically(path: Path, data: bytes) -> None:
@@ -77,6 +83,8 @@ class Page:
         Of its file, without the suffix; files of its own begin with it.
     findings
         Sentences for the summary.
+    answers
+        Those of them that answer an objection or an open question, by its id in `published.yaml`.
     verdicts
         Published figures that it compares.
     """
@@ -86,6 +94,7 @@ class Page:
     title: str
     question: str
     findings: list[str] = field(default_factory=list)
+    answers: dict[str, list[str]] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
     _parts: list[str] = field(default_factory=list)
 
@@ -101,9 +110,11 @@ class Page:
         """Add commands."""
         self._parts.append("\n".join(f"    {line}" for line in text.splitlines()))
 
-    def finding(self, text: str) -> None:
-        """Add a sentence that the summary shows, too."""
+    def finding(self, text: str, *, answers: str | None = None) -> None:
+        """Add a sentence that the summary shows, too; `answers` an objection or question, by its id."""
         self.findings.append(" ".join(text.split()))
+        if answers is not None:
+            self.answers.setdefault(answers, []).append(self.findings[-1])
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = "") -> None:
         """Add a table."""
@@ -122,16 +133,25 @@ class Page:
 
     def data(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str, what: str) -> None:
         """Write some columns of results to a CSV file, and name it on the page."""
-        self.rows(columns, [[row[column] for column in columns] for row in rows], name, what)
-        self.book.points.append(self.book.files[-1])
+        self.rows(columns, [[row[column] for column in columns] for row in rows], name, what, cases=True)
 
-    def rows(self, head: Sequence[str], rows: Sequence[Sequence[Cell]], name: str, what: str) -> None:
-        """Write rows of numbers to a CSV file, and name it on the page."""
+    def rows(
+        self, head: Sequence[str], rows: Sequence[Sequence[Cell]], name: str, what: str, *, cases: bool = False
+    ) -> None:
+        """Write rows of numbers, not rounded, to a CSV file, and name it on the page.
+
+        Parameters
+        ----------
+        cases
+            Each row is of one case, the same whatever other rows there are: a part of the report has rows of the whole.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerows([head, *rows])
         file = f"data/{self.name}_{name}.csv"
         self.book.write(file, text.getvalue())
+        if cases:
+            self.book.points.append(file)
         self._parts.append(f"{what}: [{file}]({file}), {len(rows):,} rows.")
 
     def compare(self, *verdicts: Verdict) -> None:
@@ -157,7 +177,7 @@ class Book:
     files
         Every file of it, by path in `out`.
     points
-        Those that have a row for each point of a sweep, whatever other points there are.
+        Those whose rows are of one case each, whatever other rows there are.
     """
 
     out: Path
@@ -195,10 +215,15 @@ class Book:
         atomically(self.out / file, text.encode())
         self.files.append(file)
 
-    def write_results(self, file: str, results: Sequence[dict[str, Any]]) -> None:
-        """Write results, one a line, as a file that `mas-sim run --from` reads."""
-        lines = ",\n".join(json.dumps(strict_json(one), separators=(",", ":"), allow_nan=False) for one in results)
-        self.write(file, f'{{"results": [\n{lines}\n]}}\n')
+    def write_results(self, file: str, results: list[dict[str, Any]]) -> None:
+        """Write results, one a line, their inputs once, as a file that `mas-sim run --from` reads."""
+        shared = strict_json(share_inputs(results))
+        parts = []
+        for name, items in shared["shared_inputs"].items():
+            parts.append(f'"{name}": {{\n{_lines((f"{json.dumps(key)}: ", item) for key, item in items.items())}\n}}')
+        inputs = ",\n".join(parts)
+        told = _lines(("", one) for one in shared["results"])
+        self.write(file, f'{{"shared_inputs": {{\n{inputs}\n}},\n"results": [\n{told}\n]}}\n')
 
     def write_json(self, file: str, data: Any) -> None:
         """Write a file of JSON."""

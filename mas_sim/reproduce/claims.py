@@ -10,7 +10,7 @@ from pydantic import Field, StrictFloat, StrictStr
 from mas_sim.config import FrozenModel, load_model
 
 Judgement = Literal["agrees", "differs", "not comparable"]
-Unit = Literal["times", "share", "networks", "tokens", "evaluations"]
+Unit = Literal["times", "share", "networks", "tokens", "evaluations", "cycles", "us"]
 
 NEAR = 0.05
 """A figure agrees if it is within the last digit that was published, or within this share of it."""
@@ -30,7 +30,9 @@ class Claim(FrozenModel):
     digits : float
         What the last digit that is given is worth.
     unit : str
-        `times`, `share` (of 1), `networks`, `tokens` or `evaluations`.
+        `times`, `share` (of 1), `networks`, `tokens`, `evaluations`, `cycles` or `us`.
+    said : str or None
+        Its own words, where it is not stated as a number.
     """
 
     id: StrictStr
@@ -41,10 +43,13 @@ class Claim(FrozenModel):
     digits: StrictFloat = Field(gt=0)
     unit: Unit
     where: StrictStr
+    said: StrictStr | None = None
 
     @property
     def text(self) -> str:
         """The published figure, written out."""
+        if self.said is not None:
+            return self.said
         if self.low == self.high:
             return write(self.low, self.unit)
         return f"{write(self.low, self.unit)} to {write(self.high, self.unit)}"
@@ -55,8 +60,26 @@ class Claim(FrozenModel):
         return self.low - room <= ours <= self.high + room
 
 
-class _Claims(FrozenModel):
+class Objection(FrozenModel):
+    """An objection of a published review, or a question that the paper leaves open.
+
+    Attributes
+    ----------
+    id, section : str
+        Its name here, and the page that answers it, or most of it.
+    what : str
+        What is said or asked.
+    """
+
+    id: StrictStr
+    section: StrictStr
+    what: StrictStr
+
+
+class _Published(FrozenModel):
     claims: tuple[Claim, ...]
+    objections: tuple[Objection, ...]
+    questions: tuple[Objection, ...]
 
 
 def write(value: float, unit: Unit) -> str:
@@ -65,7 +88,13 @@ def write(value: float, unit: Unit) -> str:
         return f"{value:.2f}x"
     if unit == "share":
         return f"{100 * value:.2f} %"
+    if unit in ("cycles", "us"):
+        return f"{value:,.0f} cycles" if unit == "cycles" else f"{value:,.2f} us"
     return f"{value:,.0f}"
+
+
+def _published() -> _Published:
+    return load_model(_Published, Path(str(files("mas_sim.reproduce"))) / "published.yaml")
 
 
 def load_claims() -> dict[str, Claim]:
@@ -76,8 +105,19 @@ def load_claims() -> dict[str, Claim]:
     ConfigError
         If the file that ships with the package is wrong.
     """
-    path = Path(str(files("mas_sim.reproduce"))) / "published.yaml"
-    return {claim.id: claim for claim in load_model(_Claims, path).claims}
+    return {claim.id: claim for claim in _published().claims}
+
+
+def load_objections() -> tuple[Objection, ...]:
+    """Return the objections of the review, and then the open questions; each is answered on a page.
+
+    Raises
+    ------
+    ConfigError
+        If the file that ships with the package is wrong.
+    """
+    published = _published()
+    return (*published.objections, *published.questions)
 
 
 @dataclass(frozen=True)
@@ -117,4 +157,4 @@ def beside(claim: Claim, ours: float | None, why: str) -> Verdict:
     return Verdict(claim, "-" if ours is None else write(ours, claim.unit), "not comparable", why)
 
 
-__all__ = ["Claim", "Judgement", "Verdict", "beside", "judge", "load_claims", "write"]
+__all__ = ["Claim", "Judgement", "Objection", "Verdict", "beside", "judge", "load_claims", "load_objections", "write"]

@@ -55,19 +55,23 @@ crossover
 _model_version _constraints _sweep_axes
 sweep_point
 _sweep_fields
+_sweep_plan
+_sweep_reader
 sweep_file _store_file results_frame
 store
 _engines
 sweep
 _table_parts _search_outcome _plot_files
 tables _compare_tables plots._style
-plots._frames plots._lanes
-plots.bars plots.crossover plots.heatmap plots.roofline plots.search plots.spread plots.sweep plots.timeline
+plots._frames plots._labels plots._lanes
+plots.bars plots.crossover plots.heatmap plots.ratio plots.roofline plots.search plots.spread plots.sweep
+plots.timeline plots.tornado plots.winners
 plots
 reproduce.claims
 reproduce.book reproduce.data
-reproduce.networks
-reproduce.memory reproduce.sensitivity reproduce.questions reproduce.summary
+reproduce.networks reproduce.behind reproduce.overwriting
+reproduce.memory reproduce.bands reproduce.regimes reproduce.sensitivity reproduce.masks
+reproduce.questions reproduce.searching reproduce.summary
 reproduce
 _search_tables
 _sweep_tables

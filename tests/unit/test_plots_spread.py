@@ -66,12 +66,13 @@ def test_has_each_item_a_mark_in_the_lane_of_its_series() -> None:
     assert figure.axes[0].get_xlabel() == "speedup"
 
 
-def test_is_the_thick_tick_the_geometric_mean_and_the_median_of_percents() -> None:
+def test_is_the_thick_tick_the_geometric_mean_and_of_shares_that_of_what_is_left() -> None:
     assert np.unique(xs(distribution_figure(TWO, quantity="speedup"), "_middle")) == pytest.approx([1.5, 2.0])
     shares = distribution_figure(SAVED, quantity="saved", percent=True)
-    assert np.unique(xs(shares, "_middle")) == [0.002]
+    left = [1 - value for value in SAVED["over flat"].values()]
+    assert np.unique(xs(shares, "_middle")) == pytest.approx([1 - np.prod(left) ** (1 / 3)])
     assert legend_of(distribution_figure(TWO, quantity="speedup")) == ["one result", "geomean"]
-    assert legend_of(shares) == ["one result", "median"]
+    assert legend_of(shares) == ["one result", "geomean"]
 
 
 def test_are_lanes_named_with_their_mean_and_how_many_have_a_result() -> None:
@@ -79,7 +80,7 @@ def test_are_lanes_named_with_their_mean_and_how_many_have_a_result() -> None:
     assert row_names(figure) == [
         "over flat\ngeomean 2.00, n = 3", "over flash\ngeomean 1.50, n = 2 of 3", "over none\nno result",
     ]  # fmt: skip
-    assert row_names(distribution_figure(SAVED, quantity="saved", percent=True)) == ["over flat\nmedian 0.20%, n = 3"]
+    assert row_names(distribution_figure(SAVED, quantity="saved", percent=True)) == ["over flat\ngeomean 20.4%, n = 3"]
 
 
 def test_are_the_least_and_the_greatest_named_and_equal_ones_once() -> None:
@@ -97,6 +98,26 @@ def test_stand_thin_and_dashed_lines_where_nothing_changes_and_at_the_reference(
     assert texts_of(shares, "line") == ["published 18.55%"]
     assert shares.axes[0].get_xlabel() == "saved (%)"
     assert not lines_of(distribution_figure(TWO, quantity="speedup"), "_reference")
+
+
+def test_stands_a_published_value_in_the_lane_of_its_series_only() -> None:
+    published = {
+        "over flash": {"published maximum": 2.75, "published minimum": 0.5},
+        "over flat": {"published minimum": 0.5},
+    }
+    figure = distribution_figure(TWO, quantity="speedup", marks=published)
+    assert xs(figure, "_mark") == [[2.75], [0.5], [0.5]]
+    assert [round(*line.get_ydata()) for line in lines_of(figure, "_mark")] == [1, 1, 0]
+    assert len({line.get_marker() for line in lines_of(figure, "_mark")}) == 2
+    told = ["published maximum 2.75", "published minimum 0.5"]
+    assert legend_of(figure) == ["one result", "geomean", *told]
+    low, high = figure.axes[0].get_xlim()
+    assert low < 0.5
+    assert high > 2.75
+    shares = distribution_figure(SAVED, quantity="q", percent=True, marks={"over flat": {"published": 0.1855}})
+    assert legend_of(shares)[-1] == "published 18.55%"
+    assert_legible(figure)
+    assert_legible(shares)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +287,9 @@ def test_do_the_same_numbers_give_the_same_bytes(tmp_path: Path) -> None:
         ({"a": {"b": True}}, {}, r"must be a finite number \(got True\)"),
         ({"a": {"b": pd.NA}}, {}, "must be a finite number"),
         ({"a": {"b": math.inf}}, {"percent": True}, "must be a finite number"),
+        ({"a": {"b": 1.0}}, {"percent": True}, "must be a share below 1"),
+        (TWO, {"marks": {"over fIat": {"x": 1.0}}}, "marks: must be of series that there are"),
+        (TWO, {"marks": {"over flat": {"x": NAN, "y": 0.0}}}, r"\['x'\]: must(.|\n)*marks\['over flat'\]\['y'\]: must"),
         (TWO, {"reference": NAN}, "reference: must be a finite number"),
         (TWO, {"reference": -1.0}, "reference: must be a number, more than 0"),
     ],

@@ -15,11 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from mas_sim.arch import load_arch
+from mas_sim.config import list_presets
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError
 from mas_sim.plots import RooflinePoint, heatmap_figure, roofline_figure, sweep_figure
+from mas_sim.plots._labels import axis_name
 from mas_sim.plots.heatmap import FILLS, SHORT_NAMES, text_colour
 from mas_sim.report import Report, make_report
+from mas_sim.sweep_file import load_sweep
 from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
 
@@ -85,6 +88,35 @@ def test_does_a_margin_never_look_like_a_tie() -> None:
     assert list(cell_texts(heatmap_figure(rows, X, Y)).values()) == ["MAS <1.001x", "MAS 1.004x", "MAS 1.01x"]
 
 
+def test_is_a_small_lead_a_tie_where_the_model_is_no_finer() -> None:
+    rows = [point(x, 8, flow, cycles) for x, other in ((1, 1.004), (2, 1.006))
+            for flow, cycles in (("flat", 1e6 * other), ("mas", 1e6))]  # fmt: skip
+    figure = heatmap_figure(rows, X, Y, tie_tolerance=0.005)
+    assert cell_texts(figure) == {(0, 0): "tie FLAT=MAS", (1, 0): "MAS 1.01x"}
+    assert legend_of(figure) == ["MAS: mas", "tie within 0.5 % (FLAT: flat)"]
+    assert_legible(figure)
+
+
+def test_do_axes_say_what_they_are_told() -> None:
+    figures = (
+        heatmap_figure(POINTS, X, Y, x_label="how much L1", y_label="how fast DRAM"),
+        sweep_figure(LINE, X, ratio=("flat", "mas"), x_label="how much L1", y_label="how fast DRAM"),
+    )
+    for figure in figures:
+        assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("how much L1", "how fast DRAM")
+
+
+def test_are_all_fields_of_shipped_sweeps_named_in_words() -> None:
+    swept = {path for name in list_presets("sweeps") for path in load_sweep(name).axes}
+    assert "vec.lanes" in swept
+    assert [path for path in sorted(swept) if axis_name(path).partition(" (")[0] == path.partition(" (")[0]] == []
+    assert [axis_name("sync_cycles"), axis_name("vec.lanes")] == [
+        "synchronisation of two units (cycles)",
+        "vector lanes",
+    ]
+    assert [axis_name("a.b_kib"), axis_name("some_bytes")] == ["a.b (KiB)", "some (bytes)"]
+
+
 def test_do_thick_lines_part_the_regions() -> None:
     expected = {(1, 1, 0, 1), (1, 1, 1, 2), (0, 1, 1, 1), (1, 2, 1, 1)}
     assert boundaries(heatmap_figure(POINTS, X, Y)) == expected
@@ -94,7 +126,7 @@ def test_are_the_axes_in_rising_order_and_named_with_units() -> None:
     axes = heatmap_figure(POINTS[::-1], X, Y).axes[0]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["64", "256", "1,024"]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["8", "30"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("l1.capacity (KiB)", "dram.bandwidth (GB/s)")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("L1 capacity (KiB)", "DRAM bandwidth (GB/s)")
 
 
 def test_does_the_legend_name_what_is_drawn_and_nothing_else() -> None:
@@ -277,11 +309,25 @@ def test_is_a_line_drawn_for_each_dataflow_and_workload_and_their_mean() -> None
 def test_is_the_speedup_drawn_with_what_would_be_ideal() -> None:
     figure = sweep_figure(LINE, X, ratio=("flat", "mas"), ideal=lambda kib: kib / 64, ideal_name="linear")
     found = lines_of(figure)
-    np.testing.assert_allclose(found["flat / mas"], [[1, 3, 2]])
+    np.testing.assert_allclose(found["geometric mean of 2"], [[1, 3, 2]])
     assert found["linear"] == [[1, 4, 16]]
     assert figure.axes[0].get_ylabel() == "cycles of flat / mas"
-    assert {"flat / mas", "linear", "thin: one workload"} < set(legend_of(figure))
+    assert legend_of(figure) == ["bert", "xlm", "geometric mean of 2", "linear"]
     assert lines_of(sweep_figure(LINE, X, ideal="bound"))["ideal"] == [[90, 90, 90]]
+
+
+def test_is_each_of_a_few_networks_told_apart() -> None:
+    lines = sweep_figure(LINE, X, ratio=("flat", "mas")).axes[0].lines
+    looks = {str(one.get_label()): (one.get_color(), one.get_marker(), one.get_linewidth()) for one in lines}
+    assert looks["geometric mean of 2"][2] > looks["bert"][2]
+    assert len({looks[name][:2] for name in ("bert", "xlm", "geometric mean of 2")}) == 3
+    many = [row | {"workload": f"{row['workload']} {k}"} for row in LINE for k in range(5)]
+    figure = sweep_figure(many, X, ratio=("flat", "mas"))
+    assert legend_of(figure) == ["flat / mas", "thick: geometric mean of 10 workloads", "thin: one workload"]
+    assert_legible(figure)
+    entries = dict(zip(legend_of(figure), figure.legends[0].get_lines(), strict=True))
+    (mean,) = [line for line in figure.axes[0].lines if line.get_label() == "flat / mas"]
+    assert entries["thick: geometric mean of 10 workloads"].get_color() == mean.get_color()
 
 
 def test_is_a_line_broken_where_there_is_no_result() -> None:

@@ -68,7 +68,7 @@ def test_does_a_line_begin_where_every_run_keeps_to_the_limits() -> None:
 def test_are_both_axes_logarithmic_and_named() -> None:
     axes = convergence_figure(RUNS, quantity="energy (pJ)", title="mas").axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert axes.get_ylabel() == "best energy (pJ) so far"
+    assert axes.get_ylabel() == "best energy (pJ) so far (logarithmic)"
     assert "evaluations" in axes.get_xlabel()
     assert "min..max of 1/3 seeds" in axes.get_xlabel()
 
