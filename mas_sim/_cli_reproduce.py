@@ -20,10 +20,10 @@ MOST_SHOWN = 20
 
 def reproduce_command(
     out: Annotated[str, typer.Option("--out", help="Folder of the report.")] = "reports",
-    quick: Annotated[bool, typer.Option("--quick", help="Only a part, in a minute: the same numbers, fewer.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only a part: fewer cases, each as in the whole.")] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each processor.")] = None,
     against: Annotated[
-        str | None, typer.Option(help="A report to compare with: exit code 1 if it lacks a row of this one.")
+        str | None, typer.Option(help="A report to compare with: exit code 1 if it lacks a case of this one.")
     ] = None,
     page: Annotated[list[str] | None, typer.Option("--page", help="Only this page; may be repeated.")] = None,
 ) -> None:
@@ -72,4 +72,4 @@ def _exit_if_different(book: "Book", whole: Path) -> None:
     if found:
         typer.echo("\n".join(["error: other figures than in the report:", *found[:MOST_SHOWN]]), err=True)
         raise typer.Exit(1)
-    typer.echo(f"every figure is in {whole}, too", err=True)
+    typer.echo(f"every case of {len(book.points)} tables is in {whole}, too, with the same figures", err=True)

@@ -14,6 +14,8 @@ from mas_sim.sweep import Estimate
 from mas_sim.sweep_file import Sweep
 
 MAX_ROWS = 40
+MAX_HEAD = 24
+"""Longer names of columns are broken at their dots."""
 STATUS_WORDS = {
     "done": "done",
     "does_not_fit": "nothing fits L1",
@@ -88,7 +90,7 @@ def results_table(frame: pd.DataFrame, axes: Sequence[str]) -> Group:
     title = f"{what} as a multiple of {subject}'s" + (f", geometric mean of {over} workloads" if over > 1 else "")
     table = Table()
     for path in axes:
-        table.add_column(path.replace(".", ".\n"), justify="right")
+        table.add_column(path if len(path) <= MAX_HEAD else path.replace(".", ".\n"), justify="right")
     for flow in flows:
         table.add_column(flow, justify="right")
     groups = list(values.groupby(list(axes), sort=False, dropna=False)) if axes else [((), values)]

@@ -95,7 +95,8 @@ def reproduce(
     out
         Its folder; results are kept in a store in it, so that an interrupted run goes on where it was.
     quick
-        Two networks, short sequences and the ends of each axis only: the same numbers, fewer of them.
+        Two networks, short sequences and the ends of each axis only: each case as in the whole, means and findings of
+        the part.
     jobs
         Processes.
     only
