@@ -47,8 +47,8 @@ def summary(book: Book, quick: bool) -> None:
     ]
     if quick:
         lines.append("**This is the quick part: two networks, short sequences and the ends of the axes only.**")
-    told = ", ".join(f"{count} {judgement}" for judgement, count in counts.items())
-    lines.append(f"## Published figures: {told}")
+    told = f"{counts['agrees']} agree, {counts['differs']} differ, {counts['not comparable']} are not comparable"
+    lines.append(f"## Published figures, and those of other simulators: {told}")
     rows: list[list[Cell]] = [
         [v.claim.what, v.claim.text, v.ours, v.judgement, f"{v.why} ([{page.name}]({page.name}.md))"]
         for page, v in verdicts
@@ -58,16 +58,16 @@ def summary(book: Book, quick: bool) -> None:
     head = ["published figure", "published", "mas_sim", "verdict"]
     book.write("blocks/claims.md", markdown_table(head, short) + "\n")
     lines.append("## Objections of a review, and questions that the paper leaves open")
-    answered = [
-        [one.what, " ".join(text for page in book.pages for text in page.answers.get(one.id, [])) or "not answered",
-         f"[{one.section}]({one.section}.md)"]
-        for one in load_objections()
-    ]  # fmt: skip
-    lines.append(markdown_table(["said or asked", "answer", "page"], answered))
-    lines.append("## What was found")
+    answers: set[str] = set()
+    for one in load_objections():
+        found = [text for page in book.pages for text in page.answers.get(one.id, [])] or ["Not answered."]
+        answers.update(found)
+        lines += [f"**{one.what}** ([{one.section}]({one.section}.md))", "\n".join(f"- {text}" for text in found)]
+    lines.append("## What else was found")
     for page in book.pages:
+        others = [text for text in page.findings if text not in answers]
         lines.append(f"**[{page.title}]({page.name}.md).** *{page.question}*")
-        lines += ["\n".join(f"- {one}" for one in page.findings)] if page.findings else []
+        lines += ["\n".join(f"- {text}" for text in others)] if others else []
     lines.append("## Files")
     lines.append(
         "Pages link their figures (`figures/`, PNG and SVG) and tables of every number (`data/`, CSV). `results/` "

@@ -9,6 +9,7 @@ from mas_sim.arch import load_arch
 from mas_sim.bounds import closed_form_dram_bytes
 from mas_sim.comparison import MAIN_WORKLOADS, Comparison, Spread, compare
 from mas_sim.dataflows import DATAFLOWS
+from mas_sim.reproduce.claims import load_claims
 from mas_sim.tiling import Tiling
 from mas_sim.workload import load_workload
 
@@ -60,6 +61,19 @@ def test_are_the_cycles_by_way_of_normalising_those_of_the_report() -> None:
     for network, way, *told in rows:
         flows = ("mas", "flash", "fusemax", "tileflow")
         assert told == [f"{cycles[network, way.startswith('reciprocal'), flow]:,}" for flow in flows]
+
+
+def test_are_the_figures_of_other_simulators_in_the_validation_page_those_of_the_report() -> None:
+    page = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8").partition("## Other simulators")[2]
+    summary = (ROOT / "reports" / "README.md").read_text(encoding="utf-8")
+    for name, claim in load_claims().items():
+        if name.startswith("peer_"):
+            cells = next(line for line in summary.splitlines() if line.startswith(f"| {claim.what} |")).split(" | ")
+            theirs, ours = (cell.split()[0] for cell in cells[1:3])
+            for told, digits in ((theirs, 2), (ours, 2)):
+                value = float(told.replace(",", ""))
+                written = {f"{value:,.{n}f}" for n in range(digits + 1)}
+                assert any(one in page for one in written), (claim.what, told)
 
 
 def dram_formulas() -> dict[str, str]:

@@ -12,8 +12,8 @@ from mas_sim.errors import MasSimError
 from mas_sim.report import make_report
 from mas_sim.reproduce import PARTS, reproduce, searching
 from mas_sim.reproduce.book import Book, BookError, markdown_table
-from mas_sim.reproduce.claims import Claim, judge, load_claims, write
-from mas_sim.results import load_result
+from mas_sim.reproduce.claims import Claim, judge, load_claims, load_objections, write
+from mas_sim.results import load_result, result_names
 
 ROOT = Path(__file__).parents[2]
 LANDED = ROOT / "reports"
@@ -93,6 +93,34 @@ def test_has_every_figure_of_the_landed_report_both_forms() -> None:
     stems = {path.stem for path in (LANDED / "figures").iterdir()}
     assert stems
     assert {path.name for path in (LANDED / "figures").iterdir()} == {f"{s}.{k}" for s in stems for k in ("png", "svg")}
+
+
+def test_is_there_no_file_that_no_page_speaks_of() -> None:
+    told = "".join(page.read_text(encoding="utf-8") for page in LANDED.glob("*.md"))
+    files = [f"{path.parent.name}/{path.name}" for path in LANDED.glob("*/*") if path.parent.name != "blocks"]
+    assert len(files) > 100
+    assert [file for file in files if file not in told] == []
+
+
+def test_has_every_objection_and_question_an_answer_on_the_first_page() -> None:
+    summary = (LANDED / "README.md").read_text(encoding="utf-8")
+    assert "Not answered" not in summary
+    for one in load_objections():
+        head = f"**{one.what}** ([{one.section}]({one.section}.md))\n\n- "
+        answer = summary.partition(head)[2].partition("\n")[0]
+        assert len(answer) > 40, one.id
+        assert answer in (LANDED / f"{one.section}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["l1_size", "paper_hardware", "preemption", "search_quality"])
+def test_does_a_point_of_any_sweep_lead_to_its_schedule(name: str) -> None:
+    file = LANDED / "results" / f"{name}.json"
+    results = json.loads(file.read_text())["results"]
+    at = len(results) // 3
+    stored = load_result(file, result_names(results)[at])
+    report = make_report(stored.dataflow, stored.arch, stored.workload, stored.tiling, check=False)
+    assert (report.cycles, report.energy.total) == (stored.cycles, stored.energy_pj)
+    assert (stored.cycles, stored.dataflow) == (results[at]["cycles"], results[at]["dataflow"])
 
 
 def test_is_every_published_figure_compared_with_a_reason() -> None:

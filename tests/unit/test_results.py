@@ -15,7 +15,7 @@ from mas_sim.config import dump_yaml
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError
 from mas_sim.report import make_report
-from mas_sim.results import load_result, result_names, sealed
+from mas_sim.results import load_result, result_names, sealed, share_inputs
 from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload
 
@@ -247,3 +247,42 @@ def test_are_options_that_the_file_answers_refused(option: tuple[str, str], mas_
     assert (code, out) == (2, "")
     assert f"these cannot be given: {option[0]}" in err
     assert mas_sim("run", "--pick", "a/b")[0] == 2
+
+
+# --- May several results share their inputs? ---
+
+
+def test_is_a_result_with_shared_inputs_the_same_result(tmp_path: Path) -> None:
+    alone = [result("mas"), result("flash"), result("mas", score_buffers=3) | {"place": {"cores": 2, "x.y": 1.5}}]
+    data = share_inputs(alone)
+    assert {kind: len(found) for kind, found in data["shared_inputs"].items()} == {
+        "arch": 1, "energy_table": 1, "workload": 1,
+    }  # fmt: skip
+    path = written(tmp_path, data)
+    assert result_names(data["results"]) == ["small/mas", "small/flash", "small/mas@cores=2,x.y=1.5"]
+    for at, name in enumerate(result_names(data["results"])):
+        (tmp_path / "one").mkdir(exist_ok=True)
+        assert load_result(path, name) == load_result(written(tmp_path / "one", alone[at]))
+    assert len(path.read_bytes()) < 0.7 * sum(len(json.dumps(one, indent=2)) for one in alone)
+
+
+@pytest.mark.parametrize("broken", ["gone", "changed", "no object"])
+def test_are_shared_inputs_that_are_not_what_was_written_refused(tmp_path: Path, broken: str) -> None:
+    data = share_inputs([result("mas"), result("flash")])
+    machines = data["shared_inputs"]["arch"]
+    (digest,) = machines
+    if broken == "gone":
+        machines["000000000000"] = machines.pop(digest)
+    elif broken == "changed":
+        machines[digest]["clock_ghz"] = 9.0
+    else:
+        data["shared_inputs"]["arch"] = 3
+    says = "arch_hash" if broken == "changed" else "inputs.arch"
+    assert says in faults(written(tmp_path, data), "small/mas")
+
+
+def test_are_many_results_not_all_listed(tmp_path: Path) -> None:
+    data = share_inputs([result("mas") | {"place": {"n": n}} for n in range(60)])
+    told = faults(written(tmp_path, data), "small/mas@n=77")
+    assert "... (60)" in told
+    assert "n=40" not in told
