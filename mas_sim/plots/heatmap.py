@@ -19,7 +19,6 @@ from mas_sim.plots._frames import (
     QUANTITIES,
     Key,
     Point,
-    axis_name,
     by_place,
     check_pair,
     in_order,
@@ -29,6 +28,7 @@ from mas_sim.plots._frames import (
     unfinished,
     unsure,
 )
+from mas_sim.plots._labels import axis_name
 from mas_sim.plots._style import (
     BLACK,
     BLUE,
@@ -91,54 +91,67 @@ def heatmap_figure(
     ratio: tuple[str, str] | None = None,
     workload: str | None = None,
     title: str | None = None,
+    tie_tolerance: float = TIE_TOLERANCE,
+    x_label: str | None = None,
+    y_label: str | None = None,
 ) -> Figure:
     """Draw a sweep over two axes: in each cell the dataflow with the least value, and its margin over the second.
 
-    Cells are coloured by winner, the winner's short name and margin (second over first, `1.12x`) stand in them, and
-    thick lines part the regions of different winners. A tie is called one. A least value of 0 has no margin. Where
-    nothing fits the cell is hatched; where not every dataflow was run (yet) it is empty. A question mark says that one
-    without a result (too long to simulate, or failed) might still be better.
+    Cells are coloured by winner; its short name and margin (second over first, `1.12x`) stand in them, and thick lines
+    part the regions of different winners. Where nothing fits the cell is hatched; where some dataflow was not run (yet)
+    it is empty. A question mark: one without a result might still be better.
 
     Parameters
     ----------
     frame : DataFrame or sequence of mappings
-        A row a point, as `store.load_results` returns: columns `x`, `y`, `winner_over`, `value`, `status` (`done`, or
-        what became of it; done where there is no such column), and `workload`.
+        A row a point, as `store.load_results` returns; done where there is no column `status`.
     x, y
         Columns that were swept, at most 60 values each: no value (`none`), numbers rising, all else as it comes.
     value
         Column of numbers, 0 or more, of which less is better (with a `ratio`, any).
     ratio
-        Two dataflows: draw the value of the first over that of the second instead (above 1 the second is better), as
-        numbers over a scale of colours, with a thick line where it crosses 1.
+        Two dataflows: draw the value of the first over the second's instead, with a thick line where it crosses 1.
     workload
         Which one, where the frame holds several.
+    tie_tolerance
+        Those above the least value by no more than this share of it tie with it: grey, with their names.
+    x_label, y_label
+        What stands on the axes, in place of the fields in words.
 
     Raises
     ------
     ConfigError
-        If there are no rows, columns are missing, a cell has two rows of a dataflow, there is no such workload, an axis
-        has more than 60 values, or the value is no number or one of which more is better.
+        If rows, columns or the workload are missing, a cell has two rows of a dataflow, an axis more than 60 values,
+        or the value is no number or one of which more is better.
     """
-    if x == y:
-        refuse("y", "must be another axis than x", y)
-    rows = sweep_rows(frame, (x, y), winner_over, value, workload)
+    rows = _rows_of_map(frame, x, y, winner_over, value, workload)
     if ratio is None:
         _check_less_is_better(value)
-    only_workload(rows)
     cells = by_place(rows, (x, y), winner_over, value)
     _check_size(cells, x, y)
     names = list(dict.fromkeys(str(row[winner_over]) for row in rows))
-    grid = _Grid(cells, axis_name(x), axis_name(y), unfinished(rows, (x, y)), unsure(rows, (x, y)))
+    labels = (axis_name(x) if x_label is None else x_label, axis_name(y) if y_label is None else y_label)
+    grid = _Grid(cells, *labels, unfinished(rows, (x, y)), unsure(rows, (x, y)))
     quantity = QUANTITIES.get(value, (value, 1.0))[0].partition(" (")[0]
     if ratio is None:
-        _draw_winners(grid, names, quantity)
+        _draw_winners(grid, names, quantity, tie_tolerance)
     else:
         check_pair(ratio, rows, winner_over)
         _draw_ratio(grid, ratio, quantity)
     if title is not None:
         grid.figure.suptitle(title)
     return grid.figure
+
+
+def _rows_of_map(
+    frame: Any, x: str, y: str, winner_over: str, value: str, workload: str | None
+) -> list[dict[str, Any]]:
+    """Return the rows of one workload, over two axes."""
+    if x == y:
+        refuse("y", "must be another axis than x", y)
+    rows = sweep_rows(frame, (x, y), winner_over, value, workload)
+    only_workload(rows)
+    return rows
 
 
 def _check_less_is_better(value: str) -> None:
@@ -165,10 +178,10 @@ def short_name(name: str) -> str:
     return SHORT_NAMES.get(name, name[:5].upper())
 
 
-def winners(point: Point) -> tuple[tuple[str, ...], float]:
+def winners(point: Point, tolerance: float = TIE_TOLERANCE) -> tuple[tuple[str, ...], float]:
     """Return the names with the least value, and the factor to the next one; NaN if there is none or the least is 0."""
     least = min(point.values())
-    best = tuple(name for name, value in point.items() if value <= least * (1 + TIE_TOLERANCE))
+    best = tuple(name for name, value in point.items() if value <= least * (1 + tolerance))
     others = [value for name, value in point.items() if name not in best]
     return best, min(others) / least if others and least > 0 else float("nan")
 
@@ -266,16 +279,16 @@ def _patch(colour: str, label: str, hatch: str = "") -> Patch:
     return Patch(facecolor=colour, edgecolor=DARK_GREY, linewidth=0.4, hatch=hatch, label=label)
 
 
-def _draw_winners(grid: _Grid, names: list[str], quantity: str) -> None:
+def _draw_winners(grid: _Grid, names: list[str], quantity: str, tolerance: float) -> None:
     """Colour each cell by its winner, the one with the least of a quantity."""
-    fills = _fills(names)
+    fills = fills_of(names)
     kinds: dict[tuple[int, int], object] = {}
     for (i, j), point in grid.cells.items():
         if not point:
             kinds[i, j] = ()
             grid.fill(i, j, WHITE, "//////")
             continue
-        best, margin = winners(point)
+        best, margin = winners(point, tolerance)
         kinds[i, j] = best
         by = _factor(margin) if margin == margin else ("alone" if len(point) == 1 else "")
         by += "?" if (i, j) in grid.unsure else ""
@@ -289,7 +302,8 @@ def _draw_winners(grid: _Grid, names: list[str], quantity: str) -> None:
     tied = {name for kind in kinds.values() if isinstance(kind, tuple) and len(kind) > 1 for name in kind}
     if tied:
         also = [f"{short_name(n)}: {n}" for n in names if n in tied - won]
-        label = f"{TIE} ({', '.join(also)})" if also else TIE
+        tie = TIE if tolerance <= TIE_TOLERANCE else f"{TIE} within {100 * tolerance:g} %"
+        label = f"{tie} ({', '.join(also)})" if also else tie
         entries.append(_patch(LIGHT_GREY, label))
     if () in kinds.values():
         entries.append(_patch(WHITE, NOTHING_AT_ALL if grid.unsure & _bare(grid) else NOTHING, "//////"))
@@ -310,7 +324,7 @@ def _bare(grid: _Grid) -> set[tuple[int, int]]:
     return {at for at, point in grid.cells.items() if not point}
 
 
-def _fills(names: list[str]) -> dict[str, str]:
+def fills_of(names: list[str]) -> dict[str, str]:
     """Return a colour for each name: a dataflow's own, and for others those that are left."""
     left = [colour for colour in OTHER_FILLS if colour not in {FILLS.get(name) for name in names}] or list(OTHER_FILLS)
     strangers = [name for name in names if name not in FILLS]

@@ -89,8 +89,7 @@ def sweep_figure(
     Raises
     ------
     ConfigError
-        If there are no rows, columns are missing or hold no numbers, or a place has two rows of a dataflow and
-        workload.
+        If rows or columns are missing or hold no numbers, or a place has two rows of a dataflow and workload.
     """
     swept = _Swept(frame, x, y, by, ratio, workload)
     curve = None if ideal is None else _ideal(ideal, swept.rows, x, swept.keys)

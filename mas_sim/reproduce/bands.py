@@ -39,7 +39,7 @@ TABLE_ROWS: dict[str, tuple[int, ...]] = {
 WORDS = {
     "DRAM": "byte of DRAM", "L1": "byte of L1", "L0": "byte of L0", "mac_fp16_acc32": "multiply-accumulate",
     "vec_max_fp16": "max on VEC", "vec_add_fp16": "add on VEC", "vec_mul_fp16": "multiply on VEC",
-    "vec_exp_fp16": "exp on VEC", "vec_div_fp16": "divide on VEC", "leakage": "leakage",
+    "vec_exp_fp16": "exp on VEC", "vec_div_fp16": "divide on VEC", "leakage": "leakage, a cycle",
 }  # fmt: skip
 """What each of these rows prices."""
 
