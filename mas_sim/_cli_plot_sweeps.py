@@ -1,8 +1,7 @@
 """The commands `mas-sim plot` of searches, sequence lengths and sweeps."""
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +19,7 @@ from mas_sim._cli_options import (
     search_progress,
     workload_of,
 )
+from mas_sim._cli_plot_frames import chosen, leaders, pair_of, partners, refuse_open_axes, varying, with_objective
 from mas_sim._cli_plot_parts import (
     FlowsOption,
     FolderArgument,
@@ -36,7 +36,7 @@ from mas_sim.comparison import require_name
 from mas_sim.crossover import SERIES, crossover, parse_lengths
 from mas_sim.dataflows import DATAFLOWS
 from mas_sim.energy_table import Level
-from mas_sim.errors import ConfigError, Fault, MasSimError, nearest
+from mas_sim.errors import MasSimError
 from mas_sim.search import ALL, SEARCHERS, make_space
 from mas_sim.search.base import Budget, History
 from mas_sim.search.exhaustive import ExhaustiveSearch
@@ -45,7 +45,7 @@ from mas_sim.search.pareto import pareto_front
 from mas_sim.store import load_results
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 QUANTITIES = {"latency": "cycles", "energy": "energy (pJ)", "edp": "EDP (pJ cycles)"}
 FlowOption = Annotated[str, typer.Option("--dataflow", help="Its name; all: which one, too, is searched.")]
@@ -178,7 +178,9 @@ def heatmap_command(
     out: OutOption = None,
     x: Annotated[str | None, typer.Option("--x", help="Swept field. Default: the last that varies.")] = None,
     y: Annotated[str | None, typer.Option("--y", help="Swept field. Default: the first that varies.")] = None,
-    value: Annotated[str, typer.Option(help="Column that decides: cycles, total_pj, dram_bytes, ...")] = "cycles",
+    value: Annotated[
+        str | None, typer.Option(help="Column that decides: cycles, total_pj, ... Default: what was minimised.")
+    ] = None,
     ratio: RatioOption = None,
     workload: OneWorkload = None,
     where: WhereOption = None,
@@ -187,19 +189,32 @@ def heatmap_command(
 ) -> None:
     """Draw two swept axes as a heat map: which dataflow wins where, and by how much."""
     out = prepare(context, out)
-    from mas_sim.plots import heatmap_figure  # matplotlib is slow to import
+    from mas_sim.plots import heatmap_figure, label_with  # matplotlib is slow to import
 
-    frame = _chosen(load_results(folder, sweep), where)
-    pair = _pair(ratio)
-    axes = [axis for axis in _varying(frame) if axis not in (x, y)]
+    frame = chosen(load_results(folder, sweep), where)
+    pair = pair_of(ratio)
+    with_others = {other for axis in (x, y) if axis for other in (axis, *partners(frame, axis))}
+    axes = [group for group in leaders(frame) if group not in with_others]
     missing = (x is None) + (y is None)
     if missing != len(axes) and missing:
-        found = ", ".join(_varying(frame)) or "none"
+        found = ", ".join(varying(frame)) or "none"
         raise MasSimError(f"{folder}: give --x and --y, two of the fields that vary ({found}), and --where for others")
     y = axes.pop(0) if y is None else y
     x = axes.pop(0) if x is None else x
     across, up = x, y
-    save(lambda: heatmap_figure(frame, across, up, value=value, ratio=pair, workload=workload, title=title), out)
+    if up in partners(frame, across):
+        raise MasSimError(f"{across} and {up} always change together (they are zipped): draw them with `plot sweep`")
+    refuse_open_axes(frame, (across, up), "dataflow")
+    frame, drawn, note = with_objective(frame, value)
+    labels = {"x_label": label_with(across, partners(frame, across)), "y_label": label_with(up, partners(frame, up))}
+    shown = title if title is not None else note
+    save(
+        lambda: heatmap_figure(
+            frame, across, up, value=drawn, ratio=pair, workload=workload, title=shown, x_label=labels["x_label"],
+            y_label=labels["y_label"],
+        ),
+        out,
+    )  # fmt: skip
 
 
 def sweep_command(
@@ -207,7 +222,9 @@ def sweep_command(
     folder: FolderArgument,
     out: OutOption = None,
     x: Annotated[str | None, typer.Option("--x", help="Swept field. Default: the one that varies.")] = None,
-    y: Annotated[str, typer.Option("--y", help="Column to draw: cycles, total_pj, dram_bytes, ...")] = "cycles",
+    y: Annotated[
+        str | None, typer.Option("--y", help="Column to draw: cycles, total_pj, ... Default: what was minimised.")
+    ] = None,
     by: Annotated[str, typer.Option(help="Column that makes the lines.")] = "dataflow",
     ratio: RatioOption = None,
     ideal: Annotated[str | None, typer.Option(help="Column to draw beside, as what would be ideal.")] = None,
@@ -218,78 +235,27 @@ def sweep_command(
 ) -> None:
     """Draw one swept axis as lines: a line for each dataflow, or the ratio of two."""
     out = prepare(context, out)
-    from mas_sim.plots import sweep_figure  # matplotlib is slow to import
+    from mas_sim.plots import label_with, sweep_figure  # matplotlib is slow to import
 
-    frame = _chosen(load_results(folder, sweep), where)
-    pair = _pair(ratio)
+    frame = chosen(load_results(folder, sweep), where)
+    pair = pair_of(ratio)
     if x is None:
-        axes = [axis for axis in _varying(frame) if axis != by]
+        axes = [axis for axis in leaders(frame) if axis != by]
         if len(axes) != 1:
             found = ", ".join(axes) or "none"
             raise MasSimError(f"{folder}: give --x, one of the fields that vary ({found}), and --where for others")
         x = axes[0]
-    across = x
+    across, beside = x, partners(frame, x)
+    if across in frame.columns and frame[across].nunique(dropna=False) < 2:
+        raise MasSimError(f"{across} has one value only, {frame[across].iloc[0]}: there is no line to draw")
+    if across in frame.columns:
+        refuse_open_axes(frame, (across,), by)
+    frame, drawn, note = with_objective(frame, y)
+    shown = title if title is not None else note
     save(
         lambda: sweep_figure(
-            frame, across, y=y, by=by, ratio=pair, ideal=ideal, ideal_name=ideal or "", workload=workload, title=title
+            frame, across, y=drawn, by=by, ratio=pair, ideal=ideal, ideal_name=ideal or "", workload=workload,
+            title=shown, x_label=label_with(across, beside),
         ),
         out,
-    )
-
-
-def _varying(frame: "pd.DataFrame") -> list[str]:
-    """Return the fields on the axes of a sweep that have several values: the columns before `workload`."""
-    names = list(frame.columns)
-    axes = names[: names.index("workload")] if "workload" in names else []
-    return [name for name in axes if name != "position" and frame[name].nunique() + frame[name].isna().any() > 1]
-
-
-def _pair(ratio: str | None) -> tuple[str, str] | None:
-    """Read `A/B`.
-
-    Raises
-    ------
-    MasSimError
-        If it is something else.
-    """
-    if ratio is None:
-        return None
-    above, slash, below = ratio.partition("/")
-    if not above or not slash or not below or "/" in below or above == below:
-        raise MasSimError(f"--ratio: must be two dataflows, A/B (got {ratio!r:.60})")
-    return above, below
-
-
-def _chosen(frame: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame":
-    """Return the points that every `--where COLUMN=VALUE` keeps.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such column or value; names the nearest.
-    """
-    for text in where or ():
-        column, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError([Fault.of("--where", None, "", "must be COLUMN=VALUE", text)])
-        if column not in frame.columns:
-            rule = "must name a column of the results"
-            raise ConfigError([Fault.of("--where", None, "", rule, column, nearest(column, map(str, frame.columns)))])
-        cells = ["none" if hole else cell for cell, hole in zip(frame[column], frame[column].isna(), strict=True)]
-        kept = frame[[_says(cell, value) for cell in cells]]
-        if not len(kept):
-            there = [str(cell) for cell in dict.fromkeys(cells)]
-            rule = f"must be a value of {column}: {', '.join(there[:20])}"
-            raise ConfigError([Fault.of("--where", None, "", rule, value, nearest(value, there))])
-        frame = kept
-    return frame
-
-
-def _says(cell: Any, text: str) -> bool:
-    """Whether a cell holds the value that a text stands for."""
-    if str(cell).lower() == text.lower():
-        return True
-    try:
-        return not isinstance(cell, str | bool) and float(cell) == float(text)
-    except (TypeError, ValueError):
-        return False
+    )  # fmt: skip

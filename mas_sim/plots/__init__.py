@@ -8,6 +8,7 @@ inches wide at most, in a palette that colour-blind readers can tell apart, and 
 from matplotlib.figure import Figure as Figure
 
 from mas_sim.plots._labels import axis_name as axis_name
+from mas_sim.plots._labels import label_with as label_with
 from mas_sim.plots._style import check_figure_path as check_figure_path
 from mas_sim.plots._style import save_figure as save_figure
 from mas_sim.plots.bars import energy_figure as energy_figure

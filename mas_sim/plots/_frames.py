@@ -16,6 +16,7 @@ QUANTITIES = {
     "total_pj": ("energy (uJ)", 1e6),
     "energy_pj": ("energy (uJ)", 1e6),
     "dram_bytes": ("DRAM traffic (MB)", 1e6),
+    "edp": ("EDP (pJ cycles)", 1.0),
 }
 """How columns are named on an axis, and what they are divided by there."""
 

@@ -1,5 +1,7 @@
 """Fields that are swept in words, with their units: what stands on the axes of figures."""
 
+from collections.abc import Sequence
+
 LABELS: dict[str, tuple[str, str]] = {
     "workload.seq": ("sequence length N", "tokens"),
     "workload.n_q": ("queries", "tokens"),
@@ -53,6 +55,13 @@ def axis_name(column: str) -> str:
         if column.endswith(ending):
             return f"{_spelt(column.removesuffix(ending))} ({unit})"
     return _spelt(column)
+
+
+def label_with(column: str, partners: Sequence[str]) -> str:
+    """Write what stands on an axis: its field in words, and those that always change with it."""
+    return ", with ".join(
+        [axis_name(column), " and ".join(map(axis_name, partners))] if partners else [axis_name(column)]
+    )
 
 
 def _spelt(name: str) -> str:

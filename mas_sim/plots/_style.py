@@ -163,6 +163,48 @@ def series(k: int) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "ls": dashes, "lw": 1.1, "ms": 4}
 
 
+FLOW_LOOKS: dict[str, tuple[str, str, str, Any]] = {
+    "mas": (VERMILLION, "", "s", "-"),
+    "flat": (SKY, "//////", "o", "--"),
+    "layer_wise": (GREY, "", "v", ":"),
+    "soft_pipe": (PURPLE, ".....", "P", (0, (3, 1, 1, 1))),
+    "tileflow": (GREEN, "\\\\\\\\\\\\", "D", "-."),
+    "flash": (ORANGE, "-----", "^", (0, (5, 1))),
+    "fusemax": (BLUE, "xxxxx", "X", (0, (1, 1))),
+    "mas_overwrite": (YELLOW, "", "<", (0, (5, 1, 1, 1, 1, 1))),
+    "mas_overwrite_v": (YELLOW, "", "<", (0, (5, 1, 1, 1, 1, 1))),
+    "mas_overwrite_k": (LIGHT_GREY, "|||||", ">", (0, (2, 2))),
+}
+"""Colour, hatch, marker and dashes of every dataflow, the same in every figure."""
+PALE = {YELLOW: "#9a8f00", LIGHT_GREY: BLACK, GREY: DARK_GREY}
+"""What is drawn for colours that are too pale for a line."""
+STRANGERS = (BLUE, GREEN, PURPLE, BLACK, SKY, ORANGE, VERMILLION, DARK_GREY)
+
+
+def flow_fills(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the colour and the hatch of each name: a dataflow's own, and for others those that are left."""
+    taken = {FLOW_LOOKS[name][0] for name in names if name in FLOW_LOOKS}
+    left = [colour for colour in (*STRANGERS, YELLOW, GREY) if colour not in taken]
+    hatches = [look[1] for name, look in FLOW_LOOKS.items() if name not in names]
+    strangers = [name for name in names if name not in FLOW_LOOKS]
+    found = {name: (left[k % len(left)], hatches[k % len(hatches)]) for k, name in enumerate(strangers)}
+    return {name: found[name] if name in found else FLOW_LOOKS[name][:2] for name in names}
+
+
+def flow_lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return how the line of each name is drawn: a dataflow's own way, and for others those that are left."""
+    taken = {FLOW_LOOKS[name][0] for name in names if name in FLOW_LOOKS}
+    left = [colour for colour in STRANGERS if colour not in taken]
+    found: dict[str, dict[str, Any]] = {}
+    for k, name in enumerate(name for name in names if name not in FLOW_LOOKS):
+        found[name] = series(k) | {"color": left[k % len(left)]}
+    for name in names:
+        if name in FLOW_LOOKS:
+            colour, _, marker, dashes = FLOW_LOOKS[name]
+            found[name] = series(0) | {"color": PALE.get(colour, colour), "marker": marker, "ls": dashes}
+    return {name: found[name] for name in names}
+
+
 @functools.lru_cache(maxsize=4096)
 def text_points(text: str, size: float = LABEL_POINTS) -> float:
     """Width of a label in points, any digit taken for a wide one, so that all tiles of a product get labels or none."""

@@ -21,17 +21,14 @@ from mas_sim.plots._style import (
     BLUE,
     GREEN,
     GREY,
-    LIGHT_GREY,
     ORANGE,
-    PURPLE,
     SKY,
-    VERMILLION,
     WHITE,
     WIDTH_INCHES,
-    YELLOW,
     Row,
     check_numbers,
     columns_that_fit,
+    flow_fills,
     geomean,
     in_paper_style,
     plain_number,
@@ -51,10 +48,6 @@ COMPONENTS = {
 }
 """Of energy, from the bottom of a bar to its top: name, colour and hatch."""
 
-FLOW_LOOKS = (
-    (GREY, ""), (SKY, "//////"), (YELLOW, ""), (GREEN, "....."), (ORANGE, "\\\\\\\\\\\\"), (PURPLE, ""), (BLUE, ""),
-    (WHITE, "xxxxx"), (VERMILLION, ""), (LIGHT_GREY, "-----"),
-)  # fmt: skip
 """Colour and hatch of each dataflow's bars; the subject of a comparison stands last, and is drawn in `VERMILLION`."""
 
 GEOMEAN = "geomean"
@@ -166,7 +159,7 @@ def _time_figure(table: "_Table", baseline: str, bounded: bool, title: str | Non
         for flow in table.flows:
             heights[header, flow] = geomean([heights[w, flow] for w in shared])
     panels = _Panels(groups, table.flows, heights)
-    looks = _flow_looks(table.flows)
+    looks = flow_fills(table.flows)
     for x, panel, key in panels.places():
         if key in heights:
             colour, hatch = looks[key[1]]
@@ -188,14 +181,6 @@ def _time_figure(table: "_Table", baseline: str, bounded: bool, title: str | Non
     if bounded:
         entries.append(Line2D([], [], color=BLACK, linewidth=1.1, label="lower bound"))
     return panels.with_legend(entries, title)
-
-
-def _flow_looks(flows: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return the colour and hatch of each dataflow; `mas` stands out in whatever company."""
-    others = [look for look in FLOW_LOOKS if look[0] != VERMILLION]
-    plain = [flow for flow in flows if flow != "mas"]
-    looks = {flow: others[k % len(others)] for k, flow in enumerate(plain)}
-    return {flow: (VERMILLION, "") if flow == "mas" else looks[flow] for flow in flows}
 
 
 def _total(row: Row) -> float:

@@ -19,12 +19,12 @@ from mas_sim.plots._style import (
     Row,
     check_numbers,
     figure_files,
+    flow_lines,
     in_paper_style,
     power_of_two_axis,
     refuse,
     rows_of,
     save_figure,
-    series,
     value_axis,
 )
 
@@ -73,21 +73,22 @@ def crossover_figure(rows: Sequence[Row], *, title: str | None = None) -> Figure
     names = list(dict.fromkeys(name for row in rows for name in row["results"]))
     cycles, energy = _table(rows, names, "cycles"), _table(rows, names, "energy_pj")
     fewest = np.where(np.isnan(cycles), np.inf, cycles).min(axis=0, initial=np.inf)
+    looks = flow_lines(names)
     figure = Figure(figsize=(WIDTH_INCHES, 2.9), layout="constrained")
     panels = figure.subplots(1, 2)
     for axes, values in zip(panels, (cycles / np.maximum(fewest, 1), energy / lengths**2), strict=True):
         for k in range(len(names)):
-            axes.plot(lengths, values[k], **series(k))
+            axes.plot(lengths, values[k], **looks[names[k]])
             nothing = lengths[np.isnan(values[k])]
             height = np.full(len(nothing), 0.02 + 0.02 * k)  # in parts of the panel's height
-            axes.plot(nothing, height, transform=axes.get_xaxis_transform(), color=series(k)["color"], **_CROSS)
+            axes.plot(nothing, height, transform=axes.get_xaxis_transform(), color=looks[names[k]]["color"], **_CROSS)
         _length_axis(axes, lengths, values)
     for i, row in enumerate(rows):
         if row["winner"] in names and np.isfinite(cycles[names.index(row["winner"]), i]):
             panels[0].plot(lengths[i], cycles[names.index(row["winner"]), i] / max(1, fewest[i]), **_RING)
     panels[0].set_ylabel("cycles / fewest cycles (1 = fastest)")
     panels[1].set_ylabel("energy / $N^{2}$ (pJ)")
-    entries = [Line2D([], [], label=name, **series(k)) for k, name in enumerate(names)]
+    entries = [Line2D([], [], label=name, **looks[name]) for name in names]
     entries.append(Line2D([], [], label="winner", **_RING))
     if np.isnan(cycles).any():
         entries.append(Line2D([], [], label="does not fit, or is too long to simulate", color=BLACK, **_CROSS))

@@ -1,7 +1,7 @@
 """Two swept axes as a heat map: which dataflow wins where, and by how much."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -31,21 +31,14 @@ from mas_sim.plots._frames import (
 from mas_sim.plots._labels import axis_name
 from mas_sim.plots._style import (
     BLACK,
-    BLUE,
     DARK_GREY,
-    GREEN,
-    GREY,
     LIGHT_GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
     STYLE,
-    VERMILLION,
     WHITE,
     WIDTH_INCHES,
-    YELLOW,
     Floats,
     columns_that_fit,
+    flow_fills,
     in_paper_style,
     refuse,
     text_points,
@@ -57,13 +50,10 @@ SHORT_NAMES = {
 }  # fmt: skip
 """What stands in a cell for a dataflow; the legend says which."""
 
-FILLS = {
-    "mas": ORANGE, "flat": SKY, "layer_wise": GREY, "soft_pipe": PURPLE, "tileflow": GREEN, "flash": YELLOW,
-    "fusemax": BLUE, "mas_overwrite": VERMILLION,
-}  # fmt: skip
-OTHER_FILLS = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILLION, GREY)
 TIE, NOTHING, NOTHING_AT_ALL = "tie", "nothing fits", "nothing fits, or no result"
 NEITHER, NOT_RUN, NO_RATIO = "neither has a result", "not all run yet", "/ 0"
+NOT_SWEPT, OUTSIDE = "not in the sweep", "...."
+CROSSES = "ratio crosses 1"
 TIE_TOLERANCE = 1e-9
 """Two values that differ by no more than this share are equal: sums of energies differ in their last digits."""
 
@@ -94,12 +84,13 @@ def heatmap_figure(
     tie_tolerance: float = TIE_TOLERANCE,
     x_label: str | None = None,
     y_label: str | None = None,
+    words: Mapping[str, str] | None = None,
 ) -> Figure:
     """Draw a sweep over two axes: in each cell the dataflow with the least value, and its margin over the second.
 
     Cells are coloured by winner; its short name and margin (second over first, `1.12x`) stand in them, and thick lines
     part the regions of different winners. Where nothing fits the cell is hatched; where some dataflow was not run (yet)
-    it is empty. A question mark: one without a result might still be better.
+    it is empty; where the sweep has no point it is dotted. A question mark: one without a result might still be better.
 
     Parameters
     ----------
@@ -117,6 +108,8 @@ def heatmap_figure(
         Those above the least value by no more than this share of it tie with it: grey, with their names.
     x_label, y_label
         What stands on the axes, in place of the fields in words.
+    words
+        What the legend of a ratio says in place of `neither has a result` and `ratio crosses 1`.
 
     Raises
     ------
@@ -127,20 +120,25 @@ def heatmap_figure(
     rows = _rows_of_map(frame, x, y, winner_over, value, workload)
     if ratio is None:
         _check_less_is_better(value)
-    cells = by_place(rows, (x, y), winner_over, value)
-    _check_size(cells, x, y)
-    names = list(dict.fromkeys(str(row[winner_over]) for row in rows))
-    labels = (axis_name(x) if x_label is None else x_label, axis_name(y) if y_label is None else y_label)
-    grid = _Grid(cells, *labels, unfinished(rows, (x, y)), unsure(rows, (x, y)))
+    grid = _grid_of(rows, (x, y), winner_over, value, (x_label or axis_name(x), y_label or axis_name(y)))
     quantity = QUANTITIES.get(value, (value, 1.0))[0].partition(" (")[0]
     if ratio is None:
-        _draw_winners(grid, names, quantity, tie_tolerance)
+        _draw_winners(grid, list(dict.fromkeys(str(row[winner_over]) for row in rows)), quantity, tie_tolerance)
     else:
         check_pair(ratio, rows, winner_over)
-        _draw_ratio(grid, ratio, quantity)
+        _draw_ratio(grid, ratio, quantity, words or {})
     if title is not None:
         grid.figure.suptitle(title)
     return grid.figure
+
+
+def _grid_of(
+    rows: list[dict[str, Any]], axes: tuple[str, str], by: str, value: str, labels: tuple[str, str]
+) -> "_Grid":
+    """Return the cells, not yet painted."""
+    cells = by_place(rows, axes, by, value)
+    _check_size(cells, *axes)
+    return _Grid(cells, *labels, unfinished(rows, axes), unsure(rows, axes))
 
 
 def _rows_of_map(
@@ -197,6 +195,7 @@ class _Grid:
         self.rows = in_order([place[1] for place in cells])
         at = {place: (self.columns.index(place[0]), self.rows.index(place[1])) for place in cells}
         self.cells = {at[place]: point for place, point in cells.items() if place not in empty}
+        self.waiting = {at[place] for place in cells if place in empty}
         self.unsure = {at[place] for place in unsure if place not in empty}
         width, height = len(self.columns), len(self.rows)
         labels, beside = labels_of(self.columns), labels_of(self.rows)
@@ -246,8 +245,12 @@ class _Grid:
 
     def legend(self, entries: list[Any], caption: str | None = None) -> None:
         """Put the legend beneath the map, and over it a line that says what the cells show."""
-        if len(self.cells) < len(self.columns) * len(self.rows):
-            entries = [*entries, _patch(WHITE, NOT_RUN)]
+        everywhere = {(i, j) for i in range(len(self.columns)) for j in range(len(self.rows))}
+        outside = everywhere - self.cells.keys() - self.waiting
+        for i, j in sorted(outside):
+            self.fill(i, j, WHITE, OUTSIDE)
+        entries = [*entries, *([_patch(WHITE, NOT_SWEPT, OUTSIDE)] if outside else [])]
+        entries += [_patch(WHITE, NOT_RUN)] if self.waiting else []
         if not entries:
             return
         width = self.figure.get_figwidth()
@@ -325,13 +328,11 @@ def _bare(grid: _Grid) -> set[tuple[int, int]]:
 
 
 def fills_of(names: list[str]) -> dict[str, str]:
-    """Return a colour for each name: a dataflow's own, and for others those that are left."""
-    left = [colour for colour in OTHER_FILLS if colour not in {FILLS.get(name) for name in names}] or list(OTHER_FILLS)
-    strangers = [name for name in names if name not in FILLS]
-    return {name: FILLS.get(name) or left[strangers.index(name) % len(left)] for name in names}
+    """Return a colour for each name."""
+    return {name: colour for name, (colour, _) in flow_fills(names).items()}
 
 
-def _draw_ratio(grid: _Grid, ratio: tuple[str, str], quantity: str) -> None:
+def _draw_ratio(grid: _Grid, ratio: tuple[str, str], quantity: str, words: Mapping[str, str]) -> None:
     """Colour each cell by the ratio of two dataflows' values."""
     above, below = ratio
     found = {at: p[above] / p[below] for at, p in grid.cells.items() if above in p and p.get(below, 0.0) > 0}
@@ -357,14 +358,14 @@ def _draw_ratio(grid: _Grid, ratio: tuple[str, str], quantity: str) -> None:
     grid.part(kinds)
     entries: list[Any] = []
     if len(set(kinds.values())) == 2:
-        entries.append(Line2D([], [], color=BLACK, linewidth=1.8, label="ratio crosses 1"))
+        entries.append(Line2D([], [], color=BLACK, linewidth=1.8, label=words.get(CROSSES, CROSSES)))
     entries += [
         _patch(LIGHT_GREY, f"{short_name(name)}: only {name} has a result") for name in ratio if name in lacking
     ]
     if NO_RATIO in lacking:
         entries.append(_patch(LIGHT_GREY, f"{NO_RATIO}: no ratio, {below} has 0"))
     if NEITHER in lacking:
-        entries.append(_patch(WHITE, NEITHER, "//////"))
+        entries.append(_patch(WHITE, words.get(NEITHER, NEITHER), "//////"))
     bar = grid.figure.colorbar(ScalarMappable(scale, colours), ax=grid.axes, pad=0.02, fraction=0.05)
     bar.set_label(f"{quantity} of {above} / {below}")
     bar.outline.set_linewidth(0.6)

@@ -23,10 +23,10 @@ from mas_sim.plots._style import (
     check_numbers,
     columns_that_fit,
     finite_or_nan,
+    flow_lines,
     in_paper_style,
     refuse,
     rows_of,
-    series,
     short_number,
     text_points,
 )
@@ -149,8 +149,8 @@ def roofline_figure(points: Sequence[Any], *, title: str | None = None) -> Figur
     axes.grid(color=GREY, linewidth=0.3)
     axes.set_axisbelow(True)
     handles = [
-        Line2D([], [], label=_name(flow, [p for p in found if p.dataflow == flow]), **{**series(k), **MARK})
-        for k, flow in enumerate(dict.fromkeys(p.dataflow for p in found))
+        Line2D([], [], label=_name(flow, [p for p in found if p.dataflow == flow]), **{**look, **MARK})
+        for flow, look in flow_lines(list(dict.fromkeys(p.dataflow for p in found))).items()
     ]
     if len(names) > 1:
         handles.append(Line2D([], [], ls="none", label=f"({len(names)} workloads: a mark for each)"))
@@ -199,12 +199,12 @@ def _draw_points(axes: Axes, points: list[RooflinePoint], intensity: Floats, spe
     """Draw a mark for each point, those that coincide around each other, and name them beside it if that is wanted."""
     flows = list(dict.fromkeys(point.dataflow for point in points))
     clusters = _clusters(intensity, speed)
-    for k, flow in enumerate(flows):
+    for flow, own in flow_lines(flows).items():
         mine = [i for i, point in enumerate(points) if point.dataflow == flow]
         for i in mine:
             around = next(cluster for cluster in clusters if i in cluster)
             size = 4.5 + 2.4 * (len(around) - 1 - around.index(i)) if labelled else 4.5
-            look = {**series(k), **MARK, "ms": size, "zorder": 4}
+            look = {**own, **MARK, "ms": size, "zorder": 4}
             axes.plot(intensity[i], speed[i], label=f"_{flow}", **look)
     free = np.inf  # how low the next name must stand, in points above the lower edge
     for cluster in sorted(clusters if labelled else [], key=lambda one: -speed[one[0]]):

@@ -12,7 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from mas_sim.plots._style import BLACK, GREY, Floats, figure_files, in_paper_style, refuse, save_figure, series
+from mas_sim.plots._style import (
+    BLACK,
+    GREY,
+    Floats,
+    figure_files,
+    flow_lines,
+    in_paper_style,
+    refuse,
+    save_figure,
+    series,
+)
 from mas_sim.search.base import History
 
 FEW_DECADES = 50
@@ -181,9 +191,9 @@ def pareto_figure(points: Sequence[FrontPoint], *, title: str | None = None) -> 
     # All that lies above and to the right of this line is beaten by a point on it.
     axes.step(cycles, energy, where="post", color=GREY, lw=0.9, zorder=1)
     names = list(dict.fromkeys(point.dataflow for point in points))
-    for k, name in enumerate(names):
+    for name, look in flow_lines(names).items():
         mine = [i for i, point in enumerate(points) if point.dataflow == name]
-        axes.plot([cycles[i] for i in mine], [energy[i] for i in mine], label=name, **{**series(k), "ls": "none"})
+        axes.plot([cycles[i] for i in mine], [energy[i] for i in mine], label=name, **{**look, "ls": "none"})
     axes.set_xlabel("cycles")
     axes.set_ylabel("energy (uJ)")
     axes.margins(0.08)

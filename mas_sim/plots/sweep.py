@@ -32,6 +32,7 @@ from mas_sim.plots._style import (
     Floats,
     columns_that_fit,
     finite_or_nan,
+    flow_lines,
     in_paper_style,
     plain_number,
     refuse,
@@ -135,7 +136,7 @@ def _legend(figure: Figure, axes: Axes, swept: "_Swept", more: float) -> None:
     count = len(swept.found)
     if count > 1 and not swept.named:
         # Of one series in its colour; of several, each has its own.
-        colour = series(0)["color"] if len(swept.names) == 1 else DARK_GREY
+        colour = _look(swept, 0)["color"] if len(swept.names) == 1 else DARK_GREY
         thin = DARK_GREY if swept.ratio else colour
         handles.append(Line2D([], [], color=colour, lw=1.8, label=f"thick: {GEOMEAN} of {count} workloads"))
         handles.append(Line2D([], [], color=thin, lw=0.5, label="thin: one workload"))
@@ -166,9 +167,14 @@ class _Swept:
         self.named = ratio is not None and 1 < len(self.found) < len(COLOURS)
 
 
+def _look(swept: _Swept, k: int) -> dict[str, Any]:
+    """Return how a line is drawn: that of a dataflow as everywhere, a ratio's as the first of any."""
+    return series(k) if swept.ratio is not None else flow_lines(swept.names)[swept.names[k]]
+
+
 def _draw(axes: Axes, swept: _Swept, k: int) -> Floats:
     """Draw the line of one dataflow, or of the ratio; return all heights that were drawn."""
-    name, look = swept.names[k], series(k)
+    name, look = swept.names[k], _look(swept, k)
     lines = [_line(points, swept.keys, name, swept.ratio, swept.unit) for points in swept.found.values()]
     if len(lines) == 1:
         axes.plot(swept.places, lines[0], label=name, **look)

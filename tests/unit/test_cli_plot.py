@@ -164,7 +164,7 @@ def test_are_sweeps_drawn(mas_sim: Run, small: Path, tmp_path: Path) -> None:
     out = tmp_path / "map.svg"
     done = mas_sim("plot", "heatmap", folder, "-o", out)
     assert done.returncode == 0, done.stderr
-    assert {"l1.capacity (KiB)", "dram.bandwidth (GB/s)"} <= words(out)
+    assert {"L1 capacity (KiB)", "DRAM bandwidth (GB/s)"} <= words(out)
     ratio = mas_sim("plot", "heatmap", folder, "--ratio", "flat/mas", "--x", "l1.capacity_kib", "-o", out)
     assert ratio.returncode == 0, ratio.stderr
     assert "cycles of flat / mas" in words(out)
@@ -208,6 +208,86 @@ def test_does_no_value_count_as_one_of_an_axis(mas_sim: Run, tmp_path: Path, mon
     assert done.returncode == 0, done.stderr
     refused = mas_sim("plot", "sweep", tmp_path, "--where", "link=9", "-o", out)
     assert "must be a value of link: none, 8" in refused.stderr
+
+
+def results(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
+    """Let the commands read these rows, whatever folder they are given."""
+    monkeypatch.setattr("mas_sim._cli_plot_sweeps.load_results", lambda *_: pd.DataFrame(rows))
+
+
+def minimised(goal: str) -> list[dict[str, Any]]:
+    """Two axes, two dataflows: one takes fewer cycles, the other less energy."""
+    return [
+        {"position": 0, "l1": l1, "l0": l0, "workload": "bert", "dataflow": flow, "objective": goal,
+         "cycles": cycles, "total_pj": energy}
+        for l1 in (1, 2) for l0 in (3, 4) for flow, cycles, energy in (("mas", 5, 9e6), ("flash", 6, 8e6))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("goal", "options", "shown", "title"),
+    [
+        ("latency", (), {"MAS", "winner: least cycles; number: second over winner"}, None),
+        ("energy", (), {"FA", "winner: least energy; number: second over winner"}, None),
+        ("edp", (), {"MAS", "winner: least EDP; number: second over winner"}, None),
+        ("energy", ("--value", "cycles"), {"MAS"}, "of tilings that are best in energy"),
+        ("weighted:0.5", (), {"MAS"}, "of tilings that are best in weighted:0.5"),
+    ],
+)
+def test_is_drawn_what_the_sweep_minimised_and_said_if_it_is_not(
+    mas_sim: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: str, options: tuple[str, ...],
+    shown: set[str], title: str | None,
+) -> None:  # fmt: skip
+    results(monkeypatch, minimised(goal))
+    out = tmp_path / "map.svg"
+    done = mas_sim("plot", "heatmap", tmp_path, *options, "-o", out)
+    assert done.returncode == 0, done.stderr
+    said = words(out)
+    assert shown <= said | {part for text in said for part in text.split()}
+    assert [text for text in said if "best in" in text] == ([] if title is None else [title])
+
+
+def test_are_results_of_several_objectives_not_mixed(
+    mas_sim: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        row | {"l1": row["l1"] + 2 * (goal == "energy")} for goal in ("latency", "energy") for row in minimised(goal)
+    ]
+    results(monkeypatch, rows)
+    refused = mas_sim("plot", "heatmap", tmp_path, "-o", tmp_path / "map.svg")
+    assert refused.returncode == 2
+    assert "several objectives (latency, energy): give --where objective=" in refused.stderr
+    done = mas_sim("plot", "heatmap", tmp_path, "--where", "objective=energy", "-o", tmp_path / "map.svg")
+    assert done.returncode == 0, done.stderr
+
+
+def test_are_zipped_axes_named_together_and_not_drawn_against_each_other(
+    mas_sim: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results(monkeypatch, [{"lanes": 16 * row["l1"]} | row for row in minimised("latency")])
+    out = tmp_path / "map.svg"
+    done = mas_sim("plot", "heatmap", tmp_path, "--x", "l1", "--y", "l0", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "l1, with lanes" in words(out)
+    done = mas_sim("plot", "heatmap", tmp_path, "-o", out)  # two axes, though three fields vary
+    assert done.returncode == 0, done.stderr
+    assert {"lanes, with l1", "l0"} <= words(out)
+    refused = mas_sim("plot", "heatmap", tmp_path, "--x", "l1", "--y", "lanes", "-o", out)
+    assert "l1 and lanes always change together (they are zipped): draw them with `plot sweep`" in refused.stderr
+    line = mas_sim("plot", "sweep", tmp_path, "--x", "lanes", "--where", "l0=3", "-o", out)
+    assert line.returncode == 0, line.stderr
+    assert "lanes, with l1" in words(out)
+
+
+def test_is_an_axis_that_is_left_open_named_with_its_values(
+    mas_sim: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results(monkeypatch, minimised("latency"))
+    refused = mas_sim("plot", "sweep", tmp_path, "--x", "l1", "-o", tmp_path / "line.svg")
+    assert refused.returncode == 2
+    assert "other fields vary, too: l0 is 3, 4. Choose one value of each, as --where l0=3" in refused.stderr
+    refused = mas_sim("plot", "sweep", tmp_path, "--x", "l1", "--where", "l1=1", "-o", tmp_path / "line.svg")
+    assert "l1 has one value only, 1: there is no line to draw" in refused.stderr
 
 
 # --- what is refused, and what stays ---

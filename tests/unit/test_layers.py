@@ -74,7 +74,7 @@ reproduce.memory reproduce.bands reproduce.regimes reproduce.sensitivity reprodu
 reproduce.questions reproduce.searching reproduce.summary
 reproduce
 _search_tables
-_sweep_tables
+_sweep_tables _cli_plot_frames
 _cli_options
 _cli_workload _cli_search _cli_rerun _cli_plot_parts _cli_sweep _cli_reproduce
 _cli_run _cli_plot_sweeps

@@ -12,9 +12,11 @@ from matplotlib.patches import Rectangle
 
 from mas_sim.arch import load_arch
 from mas_sim.comparison import compare
+from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError
 from mas_sim.plots import energy_figure, time_figure
-from mas_sim.plots.bars import COMPONENTS, FLOW_LOOKS
+from mas_sim.plots._style import FLOW_LOOKS, flow_fills, flow_lines
+from mas_sim.plots.bars import COMPONENTS
 from mas_sim.workload import Workload
 
 NETWORKS = [
@@ -103,8 +105,25 @@ def test_does_a_cross_stand_for_what_does_not_fit() -> None:
 
 
 def test_can_bars_be_told_apart_without_colour() -> None:
-    for looks in ([(c, h) for _, c, h in COMPONENTS.values()], list(FLOW_LOOKS)):
+    for looks in ([(c, h) for _, c, h in COMPONENTS.values()], [FLOW_LOOKS[name][:2] for name in DATAFLOWS]):
         assert len(set(looks)) == len(looks)
+
+
+def test_has_every_dataflow_one_look_in_whatever_company_and_no_stranger_takes_it() -> None:
+    assert set(FLOW_LOOKS) >= set(DATAFLOWS)
+    for part in (0, 1, 2, 3):
+        assert len({FLOW_LOOKS[name][part] for name in DATAFLOWS}) >= (5 if part == 1 else len(DATAFLOWS))
+    for names in (["mas"], ["flat", "mine", "mas"], [*DATAFLOWS, "a", "b"], ["auto", *reversed(list(DATAFLOWS))]):
+        fills, lines = flow_fills(names), flow_lines(names)
+        assert list(fills) == list(lines) == names
+        assert len({fill for name, fill in fills.items()}) == len(names)
+        for name in names:
+            if name in FLOW_LOOKS:
+                assert fills[name] == FLOW_LOOKS[name][:2]
+                assert lines[name]["marker"] == FLOW_LOOKS[name][2]
+            elif len(names) < len(DATAFLOWS):
+                assert fills[name][0] not in {FLOW_LOOKS[one][0] for one in names if one in FLOW_LOOKS}
+                assert lines[name]["color"] not in {lines[one]["color"] for one in names if one in FLOW_LOOKS}
 
 
 # --- time ---

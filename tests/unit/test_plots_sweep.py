@@ -20,7 +20,8 @@ from mas_sim.dataflows import DATAFLOWS
 from mas_sim.errors import ConfigError
 from mas_sim.plots import RooflinePoint, heatmap_figure, roofline_figure, sweep_figure
 from mas_sim.plots._labels import axis_name
-from mas_sim.plots.heatmap import FILLS, SHORT_NAMES, text_colour
+from mas_sim.plots._style import FLOW_LOOKS
+from mas_sim.plots.heatmap import SHORT_NAMES, text_colour
 from mas_sim.report import Report, make_report
 from mas_sim.sweep_file import load_sweep
 from mas_sim.tiling import Tiling
@@ -76,10 +77,27 @@ def test_has_each_cell_its_winner_and_margin() -> None:
         (1, 0): "FLAT alone", (2, 0): "FLAT 1.12x", (0, 1): "tie FLAT=MAS", (1, 1): "MAS 1.50x",
     }  # fmt: skip
     found = cells(figure)
-    assert found[1, 0] == found[2, 0] == (FILLS["flat"], None)
-    assert found[1, 1] == (FILLS["mas"], None)
+    assert found[1, 0] == found[2, 0] == (FLOW_LOOKS["flat"][0], None)
+    assert found[1, 1] == (FLOW_LOOKS["mas"][0], None)
     assert found[0, 0][1] == "//////"  # nothing fits
     assert (2, 1) not in found  # one of them is still to be run
+
+
+def test_is_a_place_without_a_point_no_point_that_is_still_to_be_run() -> None:
+    rows = [point(x, x, flow, cycles) for x in (8, 16) for flow, cycles in (("flat", 5), ("mas", 4))]  # a diagonal
+    figure = heatmap_figure(rows, X, Y)
+    assert cells(figure)[0, 1][1] == cells(figure)[1, 0][1] == "...."
+    assert legend_of(figure) == ["MAS: mas", "not in the sweep"]
+    waiting = heatmap_figure([*rows, point(8, 16, "mas", math.nan, "missing")], X, Y)
+    assert legend_of(waiting) == ["MAS: mas", "not in the sweep", "not all run yet"]
+    assert_legible(waiting)
+
+
+def test_does_the_legend_of_a_ratio_say_what_it_is_told() -> None:
+    words = {"neither has a result": "does not fit", "ratio crosses 1": "the optimum"}
+    figure = heatmap_figure(POINTS, X, Y, ratio=("flat", "mas"), words=words)
+    assert {"does not fit", "the optimum"} <= set(legend_of(figure))
+    assert not {*words} & set(legend_of(figure))
 
 
 def test_does_a_margin_never_look_like_a_tie() -> None:
@@ -157,8 +175,9 @@ def test_is_a_ratio_a_number_in_each_cell_with_a_line_where_it_crosses_one() -> 
 
 def test_have_all_dataflows_a_colour_and_a_short_name_of_their_own() -> None:
     assert set(DATAFLOWS) < set(SHORT_NAMES)
-    assert set(SHORT_NAMES) == set(FILLS)
-    for names in (SHORT_NAMES, FILLS):
+    assert set(SHORT_NAMES) <= set(FLOW_LOOKS)
+    assert len({FLOW_LOOKS[name][0] for name in SHORT_NAMES}) == len(SHORT_NAMES)
+    for names in (SHORT_NAMES,):
         assert len(set(names.values())) == len(names)
     assert (text_colour("#FFFFFF"), text_colour("#00224e")) == ("#000000", "#FFFFFF")
 

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from mas_sim.errors import ConfigError
 from mas_sim.plots import WinnerCell, winners_figure
-from mas_sim.plots.heatmap import FILLS
+from mas_sim.plots._style import FLOW_LOOKS
 
 ROWS = {
     "L1 size (KiB)": [WinnerCell("128", ("flash",)), WinnerCell("5120", ("tileflow", "mas"), own=True)],
@@ -46,7 +46,7 @@ def test_is_each_cell_coloured_and_named() -> None:
     figure = winners_figure(ROWS, caption="fewest cycles")
     colours = {str(p.get_gid()).split()[-1]: to_hex(p.get_facecolor()).upper() for p in figure.axes[0].patches
                if str(p.get_gid()).startswith("best")}  # fmt: skip
-    assert colours == {name: FILLS[name] for name in ("flash", "tileflow", "mas", "fusemax")}
+    assert colours == {name: FLOW_LOOKS[name][0] for name in ("flash", "tileflow", "mas", "fusemax")}
     assert texts_of(figure, "name") == ["FA", "TF", "MAS", "MAS", "FM", "FM"]
     assert texts_of(figure, "value") == ["128", "5120", "6", "64", "512"]
     assert legend_of(figure)[:1] == ["FA: flash"]
