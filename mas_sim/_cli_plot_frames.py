@@ -75,6 +75,19 @@ def refuse_open_axes(frame: "pd.DataFrame", used: Sequence[str], by: str) -> Non
         raise MasSimError(f"other fields vary, too: {'; '.join(told)}. Choose one value of each, as --where {first}")
 
 
+def refuse_one_value(frame: "pd.DataFrame", axis: str, zipped: Sequence[str]) -> None:
+    """Refuse to draw a line over a field of which one value only is left; says what it is zipped with in the sweep.
+
+    Raises
+    ------
+    MasSimError
+        If there is no second value.
+    """
+    if frame[axis].nunique(dropna=False) < 2:
+        why = f" (it is zipped with {', '.join(zipped)})" if zipped else ""
+        raise MasSimError(f"{axis} has one value only, {frame[axis].iloc[0]}: there is no line to draw{why}")
+
+
 def varying(frame: "pd.DataFrame") -> list[str]:
     """Return the fields on the axes of a sweep that have several values: the columns before `workload`."""
     names = list(frame.columns)

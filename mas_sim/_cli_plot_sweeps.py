@@ -19,7 +19,16 @@ from mas_sim._cli_options import (
     search_progress,
     workload_of,
 )
-from mas_sim._cli_plot_frames import chosen, leaders, pair_of, partners, refuse_open_axes, varying, with_objective
+from mas_sim._cli_plot_frames import (
+    chosen,
+    leaders,
+    pair_of,
+    partners,
+    refuse_one_value,
+    refuse_open_axes,
+    varying,
+    with_objective,
+)
 from mas_sim._cli_plot_parts import (
     FlowsOption,
     FolderArgument,
@@ -237,8 +246,8 @@ def sweep_command(
     out = prepare(context, out)
     from mas_sim.plots import label_with, sweep_figure  # matplotlib is slow to import
 
-    frame = chosen(load_results(folder, sweep), where)
-    pair = pair_of(ratio)
+    whole = load_results(folder, sweep)
+    frame, pair = chosen(whole, where), pair_of(ratio)
     if x is None:
         axes = [axis for axis in leaders(frame) if axis != by]
         if len(axes) != 1:
@@ -246,9 +255,8 @@ def sweep_command(
             raise MasSimError(f"{folder}: give --x, one of the fields that vary ({found}), and --where for others")
         x = axes[0]
     across, beside = x, partners(frame, x)
-    if across in frame.columns and frame[across].nunique(dropna=False) < 2:
-        raise MasSimError(f"{across} has one value only, {frame[across].iloc[0]}: there is no line to draw")
     if across in frame.columns:
+        refuse_one_value(frame, across, partners(whole, across))
         refuse_open_axes(frame, (across,), by)
     frame, drawn, note = with_objective(frame, y)
     shown = title if title is not None else note

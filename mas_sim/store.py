@@ -284,8 +284,10 @@ def load_results(path: str | Path, sweep: str | None = None) -> "pd.DataFrame":
     Raises
     ------
     ConfigError
-        If it is no store, or is corrupt, or holds no such sweep.
+        If it is no path or no store, or is corrupt, or holds no such sweep.
     """
+    if not isinstance(path, str | Path):
+        raise ConfigError([Fault.of("<python>", None, "path", "must be a path, as text or Path", repr(path))])
     from mas_sim.results_frame import results_frame  # pandas is slow to import
 
     with Store.open(path, writes=False) as store:

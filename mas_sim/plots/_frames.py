@@ -4,6 +4,7 @@ Such a frame (`store.load_results`) has a row for each point: the swept axes (`l
 `dataflow`, `status` (`done`, or what became of it), and, where it is done, `cycles`, `total_pj` and more.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ QUANTITIES = {
     "edp": ("EDP (pJ cycles)", 1.0),
 }
 """How columns are named on an axis, and what they are divided by there."""
+
+PART_UNITS = {"bytes_per_cycle": "B/cycle", "size_kib": "KiB", "cycles": "cycles", "lanes": "lanes"}
+"""Units of fields of a part of a machine, where they say enough without the name."""
 
 DONE, MISSING, MISFIT = "done", "missing", "does_not_fit"
 """Of a point: it has a result; it was not run (yet); no tiling fits. Any other status means that it has none either."""
@@ -164,7 +168,26 @@ def mean_of(points: Sequence[float]) -> float:
 
 def key_name(key: Key) -> str:
     """Write a value on an axis."""
-    return f"{key:,.6g}" if isinstance(key, float) else key.removeprefix("\0")
+    return f"{key:,.6g}" if isinstance(key, float) else _part_name(key.removeprefix("\0"))
+
+
+def _part_name(text: str) -> str:
+    """Write a part of a machine, which results hold as JSON, in short: `direct, 64 B/cycle`; all else as it stands."""
+    try:
+        part = json.loads(text) if text.startswith("{") else None
+    except ValueError:
+        part = None
+    if not isinstance(part, dict) or not part:
+        return text
+    return ", ".join(_field_name(str(name), value) for name, value in part.items())
+
+
+def _field_name(name: str, value: Any) -> str:
+    """Write one field of a part: a kind as it is, a rate or a number of bytes with its unit, all else by its name."""
+    if name == "kind":
+        return str(value)
+    unit = PART_UNITS.get(name)
+    return f"{value} {unit}" if unit else f"{name.replace('_', ' ')} {value}"
 
 
 def labels_of(keys: Sequence[Key]) -> list[str]:

@@ -97,6 +97,8 @@ def convergence_figure(
     title: str | None = None,
 ) -> Figure:
     """Return the figure that `plot_convergence` saves."""
+    if not isinstance(histories, Mapping):
+        refuse("histories", "must be a mapping of methods to their runs", histories)
     shown = {method: [run for run in runs if len(run.value)] for method, runs in histories.items()}
     shown = {method: runs for method, runs in shown.items() if runs}
     if not shown:

@@ -116,9 +116,10 @@ class _End:
     label: str
     fits: bool
 
-    def text(self, room: float) -> str:
-        """Return what is written there, at most that many points wide."""
-        tail = short_number(self.value) if self.fits else DOES_NOT_FIT
+    def text(self, room: float, digits: int | None) -> str:
+        """Return what is written there, at most that many points wide; with so many decimals, if that is given."""
+        number = short_number(self.value) if digits is None else f"{self.value:.{digits}f}"
+        tail = number if self.fits else DOES_NOT_FIT
         return fitting(self.label, f": {tail}" if self.label else tail, room)
 
 
@@ -151,9 +152,12 @@ def _tornado(
 ) -> Figure:
     """Draw what `tornado_figure` has checked."""
     figure, axes, points = panel([shorten(span.name, 44) for span in spans], BAR_INCHES)
-    room = 0.28 * points
-    texts = [(span.left.text(room), span.right.text(room)) for span in spans]
-    nominal_name, flip_name = f"nominal {short_number(nominal)}", fitting(flip_name, "", 0.4 * points)
+    room, seen = 0.28 * points, [nominal, *(end.value for span in spans for end in (span.left, span.right))]
+    # Where all is near 1, a second decimal does not say on which side of it a bar ends.
+    digits = 3 if min(seen) > 0.5 and max(seen) < 2 and max(seen) - min(seen) < 0.4 else None
+    texts = [(span.left.text(room, digits), span.right.text(room, digits)) for span in spans]
+    number = short_number(nominal) if digits is None else f"{nominal:.{digits}f}"
+    nominal_name, flip_name = f"nominal {number}", fitting(flip_name, "", 0.4 * points)
     # The two names stand side by side, each on its side of the other's line.
     sides = ("center", "center") if flip is None else ("left", "right") if flip <= nominal else ("right", "left")
     asks: list[Ask] = [name_ask(nominal, nominal_name, sides[0])]
