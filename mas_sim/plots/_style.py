@@ -34,6 +34,7 @@ LABEL_POINTS = 6.5
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#BBBBBB"
 WHITE, DARK_GREY, LIGHT_GREY = "#FFFFFF", "#777777", "#E6E6E6"
+WINE = "#882255"  # Tol, "Colour Schemes", 2021
 
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, DARK_GREY)
 MARKERS = "osD^vP*X"
@@ -172,11 +173,11 @@ FLOW_LOOKS: dict[str, tuple[str, str, str, Any]] = {
     "flash": (ORANGE, "-----", "^", (0, (5, 1))),
     "fusemax": (BLUE, "xxxxx", "X", (0, (1, 1))),
     "mas_overwrite": (YELLOW, "", "<", (0, (5, 1, 1, 1, 1, 1))),
-    "mas_overwrite_v": (YELLOW, "", "<", (0, (5, 1, 1, 1, 1, 1))),
-    "mas_overwrite_k": (LIGHT_GREY, "|||||", ">", (0, (2, 2))),
+    "mas_overwrite_v": (WINE, "|||||", ">", (0, (2, 2))),
+    "mas_overwrite_k": (DARK_GREY, "ooooo", "d", (0, (4, 2, 1, 2))),
 }
 """Colour, hatch, marker and dashes of every dataflow, the same in every figure."""
-PALE = {YELLOW: "#9a8f00", LIGHT_GREY: BLACK, GREY: DARK_GREY}
+PALE = {YELLOW: "#9a8f00", GREY: DARK_GREY}
 """What is drawn for colours that are too pale for a line."""
 STRANGERS = (BLUE, GREEN, PURPLE, BLACK, SKY, ORANGE, VERMILLION, DARK_GREY)
 

@@ -111,6 +111,7 @@ def test_can_bars_be_told_apart_without_colour() -> None:
 
 def test_has_every_dataflow_one_look_in_whatever_company_and_no_stranger_takes_it() -> None:
     assert set(FLOW_LOOKS) >= set(DATAFLOWS)
+    assert len({look[:3] for look in FLOW_LOOKS.values()}) == len(FLOW_LOOKS)
     for part in (0, 1, 2, 3):
         assert len({FLOW_LOOKS[name][part] for name in DATAFLOWS}) >= (5 if part == 1 else len(DATAFLOWS))
     for names in (["mas"], ["flat", "mine", "mas"], [*DATAFLOWS, "a", "b"], ["auto", *reversed(list(DATAFLOWS))]):
