@@ -12,7 +12,18 @@ from typing import Any
 
 from mas_sim._model_version import model_version
 from mas_sim.errors import MasSimError, nearest
-from mas_sim.reproduce import bands, masks, memory, networks, questions, regimes, searching, sensitivity
+from mas_sim.reproduce import (
+    bands,
+    masks,
+    memory,
+    networks,
+    objectives,
+    questions,
+    regimes,
+    searching,
+    sensitivity,
+)
+from mas_sim.reproduce.assumptions import SWEEPS
 from mas_sim.reproduce.behind import how_to_run, write_results
 from mas_sim.reproduce.book import Book, Page
 from mas_sim.reproduce.data import Data
@@ -64,17 +75,17 @@ PARTS = (
     Part("preemption", "Objection: preemption", "What does stopping a product cost, and is MAS faster without it?",
          ("preemption",), memory.preemption),
     Part("sensitivity", "Objection: sensitivity", "Which assumption does the conclusion hang on?",
-         sensitivity.SWEEPS, sensitivity.tornado),
+         SWEEPS, sensitivity.tornado),
     Part("bands", "Energy bands", "Does the ranking survive what is not known of energies?",
-         ("paper_networks",), bands.bands),
+         ("paper_networks", "fusemax_without_exp"), bands.bands),
     Part("ratio", "The MAC:VEC ratio, and 2.75x", "Does the speedup follow the ratio, and what would reach 2.75x?",
          ("mac_vec_ratio", "exp_cost", "paper_networks"), questions.ratio),
     Part("masks", "Causal masks, layer norm, GeLU", "Does the speedup carry over to masks and other layers?",
          ("masks", "paper_networks"), masks.masks),
     Part("objectives", "Latency or energy", "Does an energy objective widen the energy lead?",
-         ("paper_networks",), questions.objectives),
+         ("paper_networks", "fusemax_without_exp"), objectives.objectives),
     Part("regimes", "Regime map", "Which dataflow wins at which length and cost of softmax?",
-         ("regime_map", "paper_networks"), regimes.regimes),
+         ("regime_map", "regime_without_exp", "paper_networks"), regimes.regimes),
     Part("quality", "Quality of search", "Would a weak search have changed the ranking?",
          ("search_quality", "paper_networks"), searching.quality),
 )  # fmt: skip

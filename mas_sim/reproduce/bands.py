@@ -23,11 +23,12 @@ from mas_sim.reproduce.data import (
     Data,
     Values,
     best_of,
+    count_best,
     geomean,
     percent,
     ratios,
 )
-from mas_sim.reproduce.networks import main_rows
+from mas_sim.reproduce.networks import main_rows, without_exp_on_mac
 from mas_sim.tiling import Tiling
 
 TABLE_ROWS: dict[str, tuple[int, ...]] = {
@@ -144,6 +145,23 @@ def bands(page: Page, data: Data) -> None:
     _figures(page, counts, nominal, changes)
     _files(page, counts)
     _findings(page, nominal, changes)
+    _structural(page, data, nominal)
+
+
+def _structural(page: Page, data: Data, nominal: Change) -> None:
+    """Say what the bands do not vary: whether the MAC array can do exp at all."""
+    without = without_exp_on_mac(data, "energy", "total_pj")
+    both = [net for net in nominal.energies if net in without]
+    if not both:
+        return
+    before = [best_of(nominal.energies[net], TIES) for net in both]
+    after = [best_of(nominal.energies[net] | {"fusemax": without[net]}, TIES) for net in both]
+    others = sum(old != new for old, new in zip(before, after, strict=True))
+    page.finding(
+        "Bands vary energies only. That the MAC array can do exp, which only fusemax uses, is an assumption, too "
+        f"(`mac.exp_steps`): without it the least energy is another dataflow's in {others} of {len(both)} networks "
+        f"({count_best(after)})."
+    )
 
 
 def _ends(page: Page, nominal: Change, changes: list[Change]) -> None:

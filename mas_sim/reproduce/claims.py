@@ -12,6 +12,7 @@ from mas_sim.config import FrozenModel, load_model
 Judgement = Literal["agrees", "differs", "not comparable"]
 Unit = Literal["times", "share", "networks", "tokens", "evaluations", "cycles", "us"]
 
+SOURCES = ("MAS-Attention", "other simulators", "STOF")
 NEAR = 0.05
 """A figure agrees if it is within the last digit that was published, or within this share of it."""
 
@@ -44,6 +45,12 @@ class Claim(FrozenModel):
     unit: Unit
     where: StrictStr
     said: StrictStr | None = None
+
+    @property
+    def source(self) -> str:
+        """Whose figure it is, one of `SOURCES`."""
+        kinds = {"peer": SOURCES[1], "stof": SOURCES[2]}
+        return kinds.get(self.id.partition("_")[0], SOURCES[0])
 
     @property
     def text(self) -> str:

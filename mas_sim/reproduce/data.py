@@ -104,6 +104,15 @@ def percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
+ON_MAC = "tiling.exp_on"
+"""Where exp runs; only `fusemax` can have it on the MAC array, on a machine that has `mac.exp_steps`."""
+
+
+def exp_on_mac(rows: Sequence[Row], flow: str = "fusemax") -> int:
+    """Count the points of a dataflow that run exp on the MAC array."""
+    return sum(row["dataflow"] == flow and row[ON_MAC] == "mac" for row in rows)
+
+
 def best_of(by_flow: Mapping[str, float], tolerance: float = 0.0) -> list[str]:
     """Return the dataflows with the least figure; with a tolerance, also those above it by no more than that share."""
     least = min(by_flow.values())

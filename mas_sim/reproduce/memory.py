@@ -5,13 +5,14 @@ from typing import Any
 
 from mas_sim import plots
 from mas_sim.arch import load_arch
-from mas_sim.limits import SequenceLimit, sequence_limits
+from mas_sim.limits import MAX_SEQUENCE, SequenceLimit, sequence_limits
 from mas_sim.reproduce.book import Cell, Page
 from mas_sim.reproduce.claims import NEAR, judge
 from mas_sim.reproduce.data import BASELINE, SUBJECT, TIES, Data, grouped, percent, ratios, times, values_of
 from mas_sim.reproduce.networks import main_rows
 from mas_sim.reproduce.overwriting import algorithm, price
 
+ENDLESS = "nothing: the longest that mas_sim takes"
 FORCED = ("mas_overwrite_v", "mas_overwrite_k")
 
 
@@ -23,7 +24,8 @@ def traffic(page: Page, data: Data) -> None:
     for name in reads:
         cells = [int(of[name][flow]) for flow in (BASELINE, SUBJECT) for of in (reads, writes)]
         rows.append([name, *cells, reads[name][SUBJECT] / reads[name][BASELINE]])
-    head = ["network", "flat reads", "flat writes", "mas reads", "mas writes", "reads, mas over flat"]
+    head = ["network", *(f"{flow} {way}, bytes" for flow in (BASELINE, SUBJECT) for way in ("reads", "writes")),
+            "reads, mas over flat"]  # fmt: skip
     page.heading("Twelve networks, at the optima of latency" if not data.quick else "At the optima of latency")
     page.table(head, [[*row[:-1], _times(row[-1])] for row in rows], "DRAM bytes on mas_edge")
     page.rows(head, rows, "accesses", "The table", cases=True)
@@ -42,12 +44,12 @@ def _added(page: Page, data: Data) -> None:
     page.heading("Reads that overwrite adds")
     page.text(
         "mas with one head a core, at its optimum without overwrite, and at its optimum where it must overwrite V or "
-        "K. The two tilings may differ, so what overwrite adds need not be the tiles that are loaded again: it is more "
-        "where row blocks become shorter, so that what does not stay in L1 is read more often, or less."
+        "K. The two tilings may differ, so what overwrite adds need not be the tiles that are loaded again: the rest "
+        "depends on how tall row blocks are, and on how much of K and V stays in L1 meanwhile."
     )
     head = [
-        "N", "overwrites", "q_tile without", "q_tile with", "read without, bytes", "read with overwrite, bytes",
-        "added by overwrite", "loaded again",
+        "N", "overwrites", "q_tile without", "q_tile with", "K / V tiles that stay without", "with",
+        "read without, bytes", "read with overwrite, bytes", "added by overwrite, bytes", "loaded again, bytes",
     ]  # fmt: skip
     table: list[list[Cell]] = []
     added: dict[tuple[int, str], tuple[int, int, int]] = {}
@@ -60,9 +62,11 @@ def _added(page: Page, data: Data) -> None:
             without, read, again = (
                 plain["dram_read_bytes"], result["dram_read_bytes"], result["overwrite"]["reloaded_bytes"],
             )  # fmt: skip
-            tiles = (plain["tiling"]["q_tile"], result["tiling"]["q_tile"])
+            both = [one["tiling"] for one in (plain, result)]
+            tiles = [one["q_tile"] for one in both]
+            kept = [_kept(tokens, one) for one in both]
             tensor = flow[-1].upper()
-            table.append([tokens, tensor, *tiles, without, read, read - without, again])
+            table.append([tokens, tensor, *tiles, *kept, without, read, read - without, again])
             added[tokens, tensor] = (without, read - without, again)
     page.table(head, table, "DRAM reads of mas with one head a core, without overwrite and where it must overwrite")
     page.rows(head, table, "overwrite", "The table", cases=True)
@@ -96,6 +100,11 @@ def _added_findings(page: Page, added: Mapping[tuple[int, str], tuple[int, int, 
         page.finding(f"Of what overwrite adds: {'; '.join(parts)}.")
 
 
+def _kept(tokens: int, tiling: dict[str, Any]) -> str:
+    """Write how many tiles of K and of V stay in L1, of how many."""
+    return f"{tiling['k_resident_tiles']} / {tiling['v_resident_tiles']} of {-(-tokens // tiling['kv_tile'])}"
+
+
 def _times(value: Cell) -> Cell:
     return times(value) if isinstance(value, float) else value
 
@@ -112,7 +121,10 @@ def _forced(data: Data, *, preempts: bool) -> dict[int, dict[str, dict[str, Any]
 def longest(page: Page, data: Data) -> None:
     """Write the longest sequence of every dataflow."""
     limits = sequence_limits(load_arch("mas_edge"))
-    rows: list[list[Cell]] = [[one.dataflow, one.cores, one.tokens, one.limited_by] for one in limits]
+    rows: list[list[Cell]] = [
+        [one.dataflow, one.cores, one.tokens, one.limited_by if one.tokens < MAX_SEQUENCE else ENDLESS]
+        for one in limits
+    ]
     head = ["dataflow", "active cores", "tokens", "limited by"]
     page.table(head, rows, "Longest sequence on mas_edge, E = 64, fp16")
     page.rows(head, rows, "limits", "The table", cases=True)

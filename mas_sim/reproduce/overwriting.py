@@ -189,7 +189,7 @@ def price(page: Page, data: Data) -> None:
 def _table(page: Page, cases: Sequence[Case]) -> None:
     """Show the cycles of every machine where V is overwritten."""
     others = list(MACHINES)[1:]
-    head = ["q_tile", "kv_tile", "overwrites", "products stopped", "behind their first tile", BASE, *others]
+    head = ["q_tile", "kv_tile", "overwrites", "products stopped", "of them after their first tile", BASE, *others]
     rows: list[list[Cell]] = []
     for case in cases:
         base = case.runs[BASE]
@@ -202,7 +202,7 @@ def _rows(page: Page, cases: Sequence[Case]) -> None:
     """Write every tiling on every machine."""
     head = (
         "overwritten", "q_tile", "kv_tile", "machine", "cycles", "overwrites", "products stopped",
-        "behind their first tile", "MAC cycles lost", "bytes loaded again", "least cycles until tiles are back",
+        "of them after their first tile", "MAC cycles lost", "bytes loaded again", "least cycles until tiles are back",
     )  # fmt: skip
     rows: list[list[Cell]] = []
     for case in cases:

@@ -14,6 +14,7 @@ from mas_sim.reproduce.data import (
     Data,
     best_of,
     count_best,
+    exp_on_mac,
     grouped,
     percent,
     times,
@@ -21,7 +22,7 @@ from mas_sim.reproduce.data import (
 )
 from mas_sim.reproduce.networks import main_rows
 
-SWEEP = "regime_map"
+SWEEP, WITHOUT, FUSEMAX = "regime_map", "regime_without_exp", "fusemax"
 LENGTH, COST = "workload.seq", "vec.op_lane_cycles.exp"
 
 Place = tuple[int, int]
@@ -47,8 +48,18 @@ def regimes(page: Page, data: Data) -> None:
         rows.append([*place, ", ".join(best), *map(times, (lead, mas, flat, flat / mas))])
         raw.append([*place, " = ".join(best), lead, mas, flat, flat / mas])
     told = [f"fewest cycles (all within {percent(TIES)})", "lead over the next"]
-    page.table(["N", axis_name(COST), *told, "mas over the best", "flat over the best", "flat over mas"], rows)
-    head = [LENGTH, COST, "fewest_cycles", "lead_over_next", "mas_over_best", "flat_over_best", "flat_over_mas"]
+    page.table(
+        ["N", axis_name(COST), *told, "cycles of mas / of the best", "of flat / of the best", "of flat / of mas"], rows
+    )
+    head = [
+        LENGTH,
+        COST,
+        "fastest",
+        "lead_over_next",
+        "cycles_of_mas_over_best",
+        "cycles_of_flat_over_best",
+        "cycles_of_flat_over_mas",
+    ]
     page.rows(head, raw, "cells", "The table", cases=True)
     page.data(points, (LENGTH, COST, "dataflow", "cycles", "total_pj"), "points", "Every figure")
     _left_out(page, data)
@@ -56,7 +67,38 @@ def regimes(page: Page, data: Data) -> None:
         f"Of {len(rows)} cells of length and cost of exp ({what}), the fewest cycles (ties within {percent(TIES)}): "
         f"{count_best(list(bests.values()))}."
     )
+    _exp_on_mac(page, data, cells, bests)
     _fallback(page, cells, bests)
+
+
+def _exp_on_mac(page: Page, data: Data, cells: dict[Place, dict[str, float]], bests: dict[Place, list[str]]) -> None:
+    """Say in which cells FuseMax wins by running exp on the MAC array, and what it takes where that cannot."""
+    alone = [place for place, best in bests.items() if best == [FUSEMAX]]
+    if not alone:
+        return
+    places = grouped(data.done(SWEEP), LENGTH, COST)
+    count = sum(exp_on_mac(places[place]) for place in alone)
+    steps = data.sweeps[SWEEP].arch.mac.exp_steps
+    told = (
+        f"In {count} of the {len(alone)} cells where fusemax wins alone it runs exp on the MAC array, at {steps} array "
+        "steps whatever exp costs on VEC. Only fusemax can, and that the array can is assumed (`mac.exp_steps`; a "
+        "plain array has no maximum)."
+    )
+    without = {place: float(part[0]["cycles"]) for place, part in grouped(data.done(WITHOUT), LENGTH, COST).items()}
+    tried = [place for place in alone if place in without]
+    if tried:
+        changed = {place: cells[place] | {FUSEMAX: without[place]} for place in tried}
+        over = [changed[place][FUSEMAX] / changed[place][SUBJECT] for place in tried]
+        still = sum(best_of(values, TIES) == [FUSEMAX] for values in changed.values())
+        now = count_best([best_of(values, TIES) for values in changed.values()])
+        told += (
+            f" Where the array cannot, of {len(tried)} such cells up to N = {max(place[0] for place in tried):,} "
+            f"fusemax wins {still} alone (fewest cycles: {now}), and takes {times(min(over))} to {times(max(over))} "
+            "the cycles of mas."
+        )
+    page.finding(told)
+    rows: list[list[Cell]] = [[*place, cycles] for place, cycles in without.items()]
+    page.rows([LENGTH, COST, "fusemax_cycles"], rows, "without_exp_on_mac", "Without exp on the MAC array", cases=True)
 
 
 def _left_out(page: Page, data: Data) -> None:

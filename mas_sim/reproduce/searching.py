@@ -221,7 +221,15 @@ def _quality_page(
         {SUBJECT} over {BASELINE} is of these {len(networks)} networks; that of the tables is of
         {len(values_of(every, "cycles"))} ({times(means_over_flat(every, "cycles"))} in cycles)."""
     )
-    head = ["objective", "evaluations", "mean gap", "worst gap", "flat over mas, found", "proven", "another winner in"]
+    head = [
+        "objective",
+        "evaluations",
+        "geometric mean of gaps",
+        "worst gap",
+        "flat / mas (cycles or energy), found",
+        "proven",
+        "another winner in",
+    ]
     told = f"{_coverage(points)}, one seed, against the proven optimum; winners within {percent(TIES)} count as such"
     page.table(head, rows, f"MCTS, {told}")
     over = {lane: {name: 1 + gap for name, gap in found.items()} for lane, found in lanes.items()}

@@ -1,153 +1,34 @@
 """Which assumption the conclusions hang on: a sweep of each, what it moves, and who wins at each of its values."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from mas_sim import plots
 from mas_sim.plots import TornadoBar, WinnerCell
+from mas_sim.reproduce.assumptions import (
+    HARDWARE,
+    NORMALISATION,
+    NORMALIZE,
+    RIVAL,
+    SWEPT,
+    Assumption,
+    Value,
+    assumptions,
+    normalisation,
+)
 from mas_sim.reproduce.book import Cell, Page
 from mas_sim.reproduce.data import (
     BASELINE,
     SUBJECT,
     TIES,
     Data,
-    Row,
     best_of,
+    exp_on_mac,
     geomean,
-    grouped,
-    means_over_flat,
     percent,
     ratios,
     times,
     values_of,
 )
-
-SWEPT = {
-    "dram_bandwidth": ("dram.bandwidth_gb_per_s", "DRAM bandwidth", "GB/s"),
-    "l1_size": ("l1.capacity_kib", "L1 size", "KiB"),
-    "mac_vec_ratio": ("vec.lanes", "VEC with its port", "lanes"),
-    "exp_cost": ("vec.op_lane_cycles.exp", "cost of exp", "lane-cycles"),
-    "port_width": ("mac.l1_port_bytes_per_cycle", "ports to L1", "bytes/cycle"),
-    "sync_cost": ("sync_cycles", "synchronisation", "cycles"),
-}
-"""Of each sweep over numbers: the field on its axis, its name, and its unit."""
-
-NORMALIZE, HARDWARE = "normalize", "normalize_hardware"
-PASSES, NORMALISATION = "vec.softmax_passes", "normalisation of softmax"
-SWEEPS = (*SWEPT, NORMALIZE, HARDWARE)
-RIVAL = "flash"
-"""The dataflow that the way of normalising decides about."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """A value of an assumption, and the points there; `own` if it is that of the machine as it is."""
-
-    value: float | str
-    own: bool
-    rows: list[Row]
-
-    @property
-    def text(self) -> str:
-        """The value as it is written."""
-        return self.value if isinstance(self.value, str) else f"{self.value:,.6g}"
-
-    @property
-    def speedup(self) -> float:
-        """Of MAS over FLAT, the geometric mean of all networks."""
-        return means_over_flat(self.rows, "cycles")
-
-    def winners(self) -> tuple[list[str], float]:
-        """Return the dataflows with the fewest cycles (geometric means), and their lead over the others."""
-        means = self._means()
-        best = best_of(means, TIES)
-        behind = [value for flow, value in means.items() if flow not in best]
-        return best, min(behind, default=math.nan) / min(means.values())
-
-    def behind(self, flow: str) -> float:
-        """Return by what factor a dataflow takes more cycles than the best; NaN if some network has none of it."""
-        means = self._means()
-        return means.get(flow, math.nan) / min(means.values())
-
-    def _means(self) -> dict[str, float]:
-        values = values_of(self.rows, "cycles")
-        flows = set.intersection(*(set(one) for one in values.values()))
-        order = [flow for flow in dict.fromkeys(row["dataflow"] for row in self.rows) if flow in flows]
-        return {flow: geomean([one[flow] for one in values.values()]) for flow in order}
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """An assumption, and what was tried of it."""
-
-    sweep: str
-    name: str
-    unit: str
-    values: list[Value]
-
-    @property
-    def label(self) -> str:
-        """The name with its unit."""
-        return f"{self.name} ({self.unit})" if self.unit else self.name
-
-    def run(self, first: int, last: int) -> str:
-        """Write the values from one to another, as far as they were tried."""
-        tail, ends = f" {self.unit}" if self.unit else "", (self.values[first].text, self.values[last].text)
-        if first == last:
-            return ends[0] + tail
-        if first == 0 and last == len(self.values) - 1:
-            return f"any value from {ends[0]} to {ends[1]}{tail}" if self.unit else "either"
-        if first == 0:
-            return f"{ends[1]}{tail} and less"
-        return f"{ends[0]}{tail} and more" if last == len(self.values) - 1 else f"{ends[0]} to {ends[1]}{tail}"
-
-    def runs(self, wanted: Sequence[bool]) -> list[tuple[int, int]]:
-        """Return the first and last place of each run of values that are wanted."""
-        starts = [k for k, want in enumerate(wanted) if want and not (k and wanted[k - 1])]
-        ends = [k for k, want in enumerate(wanted) if want and not (k + 1 < len(wanted) and wanted[k + 1])]
-        return list(zip(starts, ends, strict=True))
-
-    def plateau(self, place: int) -> str:
-        """Write the values about one at which the speedup is the same, as far as the model is that fine."""
-        of = self.values[place].speedup
-        same = [abs(value.speedup / of - 1) <= TIES for value in self.values]
-        return next(self.run(*run) for run in self.runs(same) if run[0] <= place <= run[1])
-
-    @property
-    def tried(self) -> str:
-        """The range."""
-        first, last = self.values[0].text, self.values[-1].text
-        return f"{first} to {last} {self.unit}" if self.unit else f"{first} or {last}"
-
-
-def assumptions(data: Data) -> list[Assumption]:
-    """Return every assumption with the points of each value, the way of normalising last."""
-    found = []
-    for name, (column, what, unit) in SWEPT.items():
-        own = _own(data, name)
-        by_value = grouped(data.done(name), column)
-        values = [Value(float(value), float(value) == own, rows) for (value,), rows in by_value.items()]
-        found.append(Assumption(name, what, unit, values))
-    return [*found, _normalisation(data, NORMALIZE, NORMALISATION)]
-
-
-def _own(data: Data, name: str) -> float:
-    """Return what the field of a sweep is on the machine as it is."""
-    value: Any = data.sweeps[name].arch
-    for part in SWEPT[name][0].split("."):
-        value = getattr(value, part)
-    return float(value)
-
-
-def _normalisation(data: Data, sweep: str, name: str) -> Assumption:
-    """Return both ways of normalising, which are no numbers."""
-    rows: dict[str, list[Row]] = {"division": [], "reciprocal": []}
-    for row in data.done(sweep):
-        rows["reciprocal" if "reciprocal" in str(row[PASSES]) else "division"].append(row)
-    own = "division" if data.sweeps[sweep].arch.vec.normalize == "divide" else "reciprocal"
-    return Assumption(sweep, name, "", [Value(way, way == own, part) for way, part in rows.items()])
 
 
 def tornado(page: Page, data: Data) -> None:
@@ -157,10 +38,10 @@ def tornado(page: Page, data: Data) -> None:
     page.text(
         f"One assumption at a time is changed; every other is that of {data.sweeps['l1_size'].arch.name}. Figures are "
         f"geometric means of {networks} networks, at proven optima of latency; dataflows within {percent(TIES)} of the "
-        "best count as equal to it."
+        "best count as equal to it. The sweeps leave out layer_wise and soft_pipe, which are far behind."
     )
     _speedups(page, found)
-    _who_wins(page, found, _normalisation(data, HARDWARE, f"{NORMALISATION} ({data.sweeps[HARDWARE].arch.name})"))
+    _who_wins(page, found, normalisation(data, HARDWARE, f"{NORMALISATION} ({data.sweeps[HARDWARE].arch.name})"))
     for one in found[:-1]:
         _one_sweep(page, data, one)
     _normalising(page, data, found[-1])
@@ -197,7 +78,7 @@ def _speedups(page: Page, found: list[Assumption]) -> None:
         for value in one.values:
             best, lead = value.winners()
             means.append([one.sweep, one.name, value.value, one.unit, value.speedup, " = ".join(best), lead])
-    head = ["sweep", "assumption", "value", "unit", "mas_over_flat", "fewest_cycles", "lead_over_next"]
+    head = ["sweep", "assumption", "value", "unit", "mas_over_flat", "fastest", "lead_over_next"]
     page.rows(head, means, "tornado", "Every value that was tried, geometric means")
     widest = max(bars, key=lambda bar: max(bar.high, nominal) / min(bar.low, nominal))
     ranges = "; ".join(f"{one.name} {one.tried}" for one in found)
@@ -208,9 +89,34 @@ def _speedups(page: Page, found: list[Assumption]) -> None:
         answers="sensitivity",
     )
     page.finding(
-        f"FLAT is faster than MAS at: {'; '.join(lost) or 'no value that was tried'}. It is as fast, within "
-        f"{percent(TIES)}, at: {'; '.join(tied) or 'no value that was tried'}.",
+        f"By these means of {_networks(found)} networks, FLAT is faster than MAS at: "
+        f"{'; '.join(lost) or 'no value that was tried'}. It is as fast, within "
+        f"{percent(TIES)}, at: {'; '.join(tied) or 'no value that was tried'}. {_flat_by_network(found)}",
         answers="sensitivity",
+    )
+
+
+def _networks(found: list[Assumption]) -> int:
+    """Count the networks that the means are of."""
+    return len({row["workload"] for one in found for value in one.values for row in value.rows})
+
+
+def _flat_by_network(found: list[Assumption]) -> str:
+    """Say on which network FLAT is the furthest ahead of MAS, and where."""
+    leads = [
+        (lead, network, f"{one.name} {value.text} {one.unit}".strip())
+        for one in found
+        for value in one.values
+        for network, lead in ratios(values_of(value.rows, "cycles"), SUBJECT, BASELINE).items()
+        if lead > 1 + TIES
+    ]
+    if not leads:
+        return "It is so on no network alone, either."
+    most = max(leads)
+    whose = ", ".join(dict.fromkeys(network for _, network, _ in leads))
+    return (
+        f"On networks by themselves it is so in {len(leads)} cases ({whose}); the most on {most[1]} at {most[2]}, by "
+        f"{times(most[0])}."
     )
 
 
@@ -245,11 +151,41 @@ def _who_wins(page: Page, found: list[Assumption], beside: Assumption) -> None:
     _winners_of_networks(page, found)
     as_it_is = next(value.winners()[0] for one in found for value in one.values if value.own)
     told_alone = "; ".join(f"{flow} by {', '.join(at)}" for flow, at in alone.items())
-    mas = "" if SUBJECT in alone else " MAS wins alone at no value that was tried."
+    mas = "" if SUBJECT in alone else f" By these means MAS wins alone at no value that was tried. {_alone(found)}"
     page.finding(
-        f"On the machine as it is, the fewest cycles are those of {', '.join(as_it_is)} (within {percent(TIES)}). "
-        f"Assumptions by which one dataflow wins alone: {told_alone or 'none, at no value'}.{mas}",
+        f"By geometric means of {_networks(found)} networks and the dataflows of these sweeps, the fewest cycles on "
+        f"the machine as it is are those of {', '.join(as_it_is)} (within {percent(TIES)}). Assumptions by which one "
+        f"dataflow wins alone: {told_alone or 'none, at no value'}.{mas}",
         answers="sensitivity",
+    )
+    page.finding(_exp(found), answers="sensitivity")
+
+
+def _alone(found: list[Assumption]) -> str:
+    """Say where MAS wins alone on a network by itself."""
+    cases = []
+    for one in found:
+        for value in one.values:
+            for network in dict.fromkeys(row["workload"] for row in value.rows):
+                part = [row for row in value.rows if row["workload"] == network]
+                best, lead = Value(value.value, value.own, part).winners()
+                cases += [(lead, network)] if best == [SUBJECT] else []
+    if not cases:
+        return "It does so on no network by itself, either."
+    whose = ", ".join(dict.fromkeys(network for _, network in cases))
+    return f"On networks by themselves it does in {len(cases)} cases ({whose}), by up to {times(max(cases)[0])}."
+
+
+def _exp(found: list[Assumption]) -> str:
+    """Say whether FuseMax's wins rest on exp on the MAC array."""
+    won = [value for one in found for value in one.values if value.winners()[0] == ["fusemax"]]
+    points = [row for value in won for row in value.rows if row["dataflow"] == "fusemax"]
+    if not points:
+        return "fusemax wins alone at no value that was tried."
+    return (
+        f"Where fusemax wins alone, it runs exp on the MAC array in {exp_on_mac(points)} of {len(points)} points. Only "
+        "it can, its cost there does not rise with that on VEC, and that the array can at all is assumed "
+        "(`mac.exp_steps`; [regimes](regimes.md) has what is left without it)."
     )
 
 
@@ -265,7 +201,7 @@ def _winners_of_networks(page: Page, found: list[Assumption]) -> None:
                 best, lead = Value(value.value, value.own, part).winners()
                 at = over_flat.get(network, math.nan)
                 rows.append([one.sweep, value.value, network, at, " = ".join(best), lead])
-    head = ["sweep", "value", "network", "mas_over_flat", "fewest_cycles", "lead_over_next"]
+    head = ["sweep", "value", "network", "mas_over_flat", "fastest", "lead_over_next"]
     page.rows(head, rows, "winners", "Every network at every value", cases=True)
 
 
@@ -295,7 +231,7 @@ def _normalising(page: Page, data: Data, edge: Assumption) -> None:
         "Softmax divides each score by the sum of its row, as the machines' sources do; or it takes one reciprocal a "
         "row, and multiplies. It is no number, so it has two values and no range."
     )
-    both = {data.sweeps[name].arch.name: _normalisation(data, name, "") for name in (NORMALIZE, HARDWARE)}
+    both = {data.sweeps[name].arch.name: normalisation(data, name, "") for name in (NORMALIZE, HARDWARE)}
     rows: list[list[Cell]] = []
     figures: list[list[Cell]] = []
     for machine, one in both.items():

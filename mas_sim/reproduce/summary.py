@@ -1,7 +1,7 @@
 """The report's first page: every published figure beside ours, and what each page found; and blocks for the README."""
 
 from mas_sim.reproduce.book import Book, Cell, markdown_table
-from mas_sim.reproduce.claims import load_objections
+from mas_sim.reproduce.claims import NEAR, SOURCES, Verdict, load_objections
 from mas_sim.reproduce.data import SUBJECT, Data, geomean, ratios, values_of
 from mas_sim.reproduce.networks import main_rows
 
@@ -33,22 +33,31 @@ def headline(book: Book, data: Data) -> None:
     book.write("blocks/headline.md", table + "\n")
 
 
+def _counted(verdicts: list[Verdict]) -> str:
+    """Say how many verdicts there are of each kind."""
+    counts = {kind: sum(one.judgement == kind for one in verdicts) for kind in ("agrees", "differs", "not comparable")}
+    return f"{counts['agrees']} agree, {counts['differs']} differ, {counts['not comparable']} are not comparable"
+
+
 def summary(book: Book, quick: bool) -> None:
     """Write the first page, from the verdicts and findings of the others."""
     verdicts = [(page, verdict) for page in book.pages for verdict in page.verdicts]
-    counts = dict.fromkeys(("agrees", "differs", "not comparable"), 0)
-    for _, verdict in verdicts:
-        counts[verdict.judgement] += 1
     lines = [
         "# MAS-Attention, reproduced",
         "Published figures (arXiv 2411.17720v2, MLSys 2025, and two of STOF) beside those of mas_sim, agreeing or not. "
-        "Every number is written by `mas-sim reproduce`; every dataflow stands at its proven best tiling; "
-        "nothing was tuned to agree.",
+        "Every number is written by `mas-sim reproduce`; tables compare dataflows at their proven "
+        "best tilings, over the space that each result names, and other pages say where they do not; nothing was tuned "
+        "to agree.",
     ]
     if quick:
         lines.append("**This is the quick part: two networks, short sequences and the ends of the axes only.**")
-    told = f"{counts['agrees']} agree, {counts['differs']} differ, {counts['not comparable']} are not comparable"
-    lines.append(f"## Published figures, and those of other simulators: {told}")
+    lines.append("## Published figures, and those of other simulators")
+    lines.append(
+        "\n".join(f"- {source}: {_counted([v for _, v in verdicts if v.claim.source == source])}" for source in SOURCES)
+    )
+    lines.append(
+        f"A figure of ours agrees if it is within {100 * NEAR:g} % of the published one, or within its last digit."
+    )
     rows: list[list[Cell]] = [
         [v.claim.what, v.claim.text, v.ours, v.judgement, f"{v.why} ([{page.name}]({page.name}.md))"]
         for page, v in verdicts

@@ -70,8 +70,9 @@ plots
 reproduce.claims
 reproduce.book reproduce.data
 reproduce.networks reproduce.behind reproduce.overwriting
+reproduce.assumptions
 reproduce.memory reproduce.bands reproduce.regimes reproduce.sensitivity reproduce.masks
-reproduce.questions reproduce.searching reproduce.summary
+reproduce.questions reproduce.objectives reproduce.searching reproduce.summary
 reproduce
 _search_tables
 _sweep_tables _cli_plot_frames

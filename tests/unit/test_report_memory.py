@@ -130,15 +130,22 @@ def test_are_tiles_loaded_again_a_share_of_what_is_added(page: Page, more: int, 
     assert told in page.findings[1]
 
 
+TILING = {"q_tile": 32, "kv_tile": 16, "k_resident_tiles": 4, "v_resident_tiles": 1}
+
+
 def test_is_what_is_added_the_difference_of_reads(page: Page) -> None:
     results = Results()
-    results.found["mas"] = {"dram_read_bytes": 100, "overwrite": None, "tiling": {"q_tile": 32}}
-    forced = {"dram_read_bytes": 900, "overwrite": {"reloaded_bytes": 300}, "tiling": {"q_tile": 4}}
+    results.found["mas"] = {"dram_read_bytes": 100, "overwrite": None, "tiling": TILING}
+    forced = {
+        "dram_read_bytes": 900,
+        "overwrite": {"reloaded_bytes": 300},
+        "tiling": TILING | {"q_tile": 4, "k_resident_tiles": 0},
+    }
     results.found["mas_overwrite_v"] = forced
     rows = [{"workload.seq": 64, "dataflow": name, "key": name} for name in results.found]
     memory._added(page, data_of(rows, results))
     assert [list(row.values()) for row in written(page, "overwrite")] == [
-        ["64", "V", "32", "4", "100", "900", "800", "300"]
+        ["64", "V", "32", "4", "4 / 1 of 4", "0 / 1 of 4", "100", "900", "800", "300"]
     ]
     assert "37.5 % at N = 64 (V)" in page.findings[1]
     results.found["mas"]["overwrite"] = {"reloaded_bytes": 1}  # it overwrites, so it says nothing of reads without

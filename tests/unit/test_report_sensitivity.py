@@ -11,10 +11,11 @@ from mas_sim.arch import Arch, load_arch
 from mas_sim.energy import METER_COLUMNS, energy_coefficients
 from mas_sim.energy_table import Level
 from mas_sim.report import make_report
+from mas_sim.reproduce.assumptions import Assumption, Value
 from mas_sim.reproduce.bands import ALL, ENDS, TABLE_ROWS, Change, Counted
 from mas_sim.reproduce.book import Book, Page
 from mas_sim.reproduce.regimes import _fallback, _where
-from mas_sim.reproduce.sensitivity import Assumption, Value, _told
+from mas_sim.reproduce.sensitivity import _told
 from mas_sim.sweep_file import load_sweep
 from mas_sim.tiling import Tiling
 from mas_sim.workload import Workload

@@ -120,7 +120,7 @@ def test_is_every_shipped_sweep_legal(name: str) -> None:
     sweep = load_sweep(name)
     assert sweep.name == name
     assert sweep.question.endswith("?")
-    assert 40 <= len(sweep) <= 1000
+    assert 10 <= len(sweep) <= 1000
 
 
 # --- Are ranges written out as a person would? ---
