@@ -24,8 +24,9 @@ def with_objective(frame: "pd.DataFrame", value: str | None) -> tuple["pd.DataFr
     """
     if "objective" not in frame.columns:
         return frame, value or "cycles", None
-    goals = [str(one) for one in dict.fromkeys(frame["objective"].dropna())]
-    kinds = list(dict.fromkeys(goal.partition(",")[0].partition(":")[0].strip() for goal in goals))
+    from mas_sim.results_frame import objective_kinds  # pandas is slow to import
+
+    goals, kinds = objective_kinds(frame)
     if value is None and len(kinds) > 1:
         raise MasSimError(
             f"the results are of several objectives ({', '.join(goals)}): give --where objective=... or the column"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mas_sim._sweep_axes import moving_together
 from mas_sim.comparison import Spread
+from mas_sim.results_frame import objective_kinds
 from mas_sim.sweep import Estimate
 from mas_sim.sweep_file import Sweep
 
@@ -81,8 +82,7 @@ def results_table(frame: pd.DataFrame, axes: Sequence[str]) -> Group:
     flows = list(dict.fromkeys(frame["dataflow"]))
     subject = "mas" if "mas" in flows else flows[-1]
     values = frame.assign(value=objective_of(frame))
-    objectives = [one for one in dict.fromkeys(frame["objective"]) if isinstance(one, str)]
-    kinds = list({one.partition(",")[0].partition(":")[0] for one in objectives})
+    objectives, kinds = objective_kinds(frame)
     what = {"energy": "energy", "edp": "EDP"}.get(kinds[0], "cycles") if len(kinds) == 1 else "cost"
     if what == "cycles" and kinds[:1] not in ([], ["latency"]):
         what = f"cycles, of tilings that are best in {objectives[0]},"

@@ -90,6 +90,12 @@ def _facts(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def objective_kinds(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return the objectives of results in words, and their kinds: `latency`, `energy`, `edp` or `weighted`."""
+    goals = [str(one) for one in dict.fromkeys(frame["objective"].dropna())]
+    return goals, list(dict.fromkeys(goal.partition(",")[0].partition(":")[0].strip() for goal in goals))
+
+
 def export(frame: pd.DataFrame, path: str | Path) -> Path:
     """Write a table as CSV or Parquet; an old file is replaced only by a whole new one.
 

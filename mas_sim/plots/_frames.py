@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mas_sim.errors import ConfigError, Fault, nearest, shorten
+from mas_sim.plots._labels import name_and_unit
 from mas_sim.plots._style import Row, finite_or_nan, geomean, refuse, rows_of
 
 QUANTITIES = {
@@ -20,9 +21,6 @@ QUANTITIES = {
     "edp": ("EDP (pJ cycles)", 1.0),
 }
 """How columns are named on an axis, and what they are divided by there."""
-
-PART_UNITS = {"bytes_per_cycle": "B/cycle", "size_kib": "KiB", "cycles": "cycles", "lanes": "lanes"}
-"""Units of fields of a part of a machine, where they say enough without the name."""
 
 DONE, MISSING, MISFIT = "done", "missing", "does_not_fit"
 """Of a point: it has a result; it was not run (yet); no tiling fits. Any other status means that it has none either."""
@@ -183,11 +181,11 @@ def _part_name(text: str) -> str:
 
 
 def _field_name(name: str, value: Any) -> str:
-    """Write one field of a part: a kind as it is, a rate or a number of bytes with its unit, all else by its name."""
+    """Write one field of a part: a kind as it is, all else by its name, without what is the unit."""
     if name == "kind":
         return str(value)
-    unit = PART_UNITS.get(name)
-    return f"{value} {unit}" if unit else f"{name.replace('_', ' ')} {value}"
+    words, unit = name_and_unit(name)
+    return " ".join(filter(None, (words, str(value), unit)))
 
 
 def labels_of(keys: Sequence[Key]) -> list[str]:

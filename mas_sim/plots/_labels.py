@@ -51,10 +51,18 @@ def axis_name(column: str) -> str:
     if column in LABELS:
         words, unit = LABELS[column]
         return f"{words} ({unit})" if unit else words
+    words, unit = name_and_unit(column)
+    return f"{words} ({unit})" if unit else words
+
+
+def name_and_unit(field: str) -> tuple[str, str]:
+    """Return a field's name in words and the unit that it ends in; without a name where it is nothing but a unit."""
     for ending, unit in sorted(UNITS.items(), key=lambda item: -len(item[0])):
-        if column.endswith(ending):
-            return f"{_spelt(column.removesuffix(ending))} ({unit})"
-    return _spelt(column)
+        if field.endswith(ending):
+            return _spelt(field.removesuffix(ending)), unit
+        if field == ending.removeprefix("_"):
+            return "", unit
+    return _spelt(field), ""
 
 
 def label_with(column: str, partners: Sequence[str]) -> str:

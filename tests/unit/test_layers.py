@@ -63,7 +63,8 @@ _engines
 sweep
 _table_parts _search_outcome _plot_files
 tables _compare_tables plots._style
-plots._frames plots._labels plots._lanes
+plots._labels
+plots._frames plots._lanes
 plots.bars plots.crossover plots.heatmap plots.ratio plots.roofline plots.search plots.spread plots.sweep
 plots.timeline plots.tornado plots.winners
 plots

@@ -22,7 +22,8 @@ def test_is_a_value_of_another_type_refused(call: Callable[[], object], rule: st
 
 def test_are_parts_of_a_machine_written_in_short() -> None:
     keys = [f'\0{{"kind": "direct", "bytes_per_cycle": {rate}}}' for rate in (64, 128)]
-    assert labels_of(keys) == ["direct, 64 B/cycle", "direct, 128 B/cycle"]
+    assert labels_of(keys) == ["direct, 64 bytes/cycle", "direct, 128 bytes/cycle"]
+    assert labels_of(['\0{"capacity_kib": 512, "shared": true}']) == ["capacity 512 KiB, sha..."]
     assert labels_of(["\0{broken"]) == ["{broken"]
 
 
